@@ -1,0 +1,1 @@
+#include "common/admin_endpoint.h"

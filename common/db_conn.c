@@ -1,0 +1,1 @@
+#include "common/db_conn.h"

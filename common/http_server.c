@@ -1,0 +1,1 @@
+#include "common/http_server.h"

@@ -1,0 +1,1 @@
+#include "common/redis_conn.h"

@@ -1,0 +1,1 @@
+#include "common/schema_version.h"

@@ -1,0 +1,1 @@
+#include "common/stream_message.h"
