@@ -3,6 +3,7 @@
 //   STRING const char * (view of argv, the environment or the default) | INT long | FLAG bool (a flag without argument)
 //   DURATION long, milliseconds ("200ms", "5s", "1m", "24h", "7d"; a bare number is refused) | LIST struct config_list
 //   (the flag may be repeated; a variable is split at commas)
+// A STRING whose argument is words between bars ("logfmt|json") takes only these. INT is 0 to 2147483647.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
