@@ -74,6 +74,11 @@ const char *sse_bytes(struct sse_client *client); // drains what is there
 bool sse_closed(struct sse_client *client);
 void sse_close(struct sse_client *client);
 
-// A test program's main: suite name is "relay", "gateway", ... Each case is a tcase with fixture_close as its teardown and
-// `timeout_s` as its limit. Understands CK_RUN_CASE. Returns the exit status.
+// A test case of the suite, with fixture_close as its teardown; a test that runs longer than timeout_s has failed.
+// Add tests with tcase_add_test. CK_RUN_CASE=name runs one case.
+TCase *suite_case(Suite *suite, const char *name, double timeout_s);
+
+// A test program's main: suite name is "relay", "gateway", ...; returns the exit status.
+//   static void add_tests(Suite *suite) { TCase *claim = suite_case(suite, "claim", 20); tcase_add_test(claim, ...); }
+//   int main(void) { return suite_main("relay", add_tests); }
 int suite_main(const char *suite_name, void (*add_tests)(Suite *suite));

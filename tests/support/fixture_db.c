@@ -1,0 +1,177 @@
+// Databases: each test has its own, cloned from the template that dev/test migrated once.
+#include "tests/support/fixture.h"
+#include "tests/support/support.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_DATABASES = 16, MAX_CONNECTIONS = 64 };
+
+static char *databases[MAX_DATABASES]; // names
+static const char *urls[MAX_DATABASES];
+static int database_count;
+static PGconn *connections[MAX_CONNECTIONS];
+static int connection_count;
+static int serial; // never reused in a process
+
+// ROWBELL_TEST_PG is a URL without a database name, perhaps with parameters: postgres://user@/?host=/tmp/x&port=1
+static char *url_of(const char *database) {
+    const char *base = support_env("ROWBELL_TEST_PG");
+    const char *query = strchr(base, '?');
+    size_t length = query == NULL ? strlen(base) : (size_t)(query - base);
+    while (length > 0 && base[length - 1] == '/' && !(length > 1 && base[length - 2] == '/'))
+        length--;
+    char *url = NULL;
+    ck_assert_int_gt(asprintf(&url, "%.*s/%s%s", (int)length, base, database, query == NULL ? "" : query), 0);
+    return url;
+}
+
+static PGconn *connect_to(const char *url) {
+    PGconn *conn = PQconnectdb(url);
+    if (PQstatus(conn) != CONNECTION_OK)
+        ck_abort_msg("connect to %s: %s", url, PQerrorMessage(conn));
+    PQclear(PQexec(conn, "set client_min_messages = warning"));
+    return conn;
+}
+
+static PGconn *connect_to_server(void) {
+    char *url = url_of("postgres");
+    PGconn *conn = connect_to(url);
+    free(url);
+    return conn;
+}
+
+static const char *database_new(const char *template_clause) {
+    ck_assert_int_lt(database_count, MAX_DATABASES);
+    char *name = NULL;
+    ck_assert_int_gt(asprintf(&name, "t_%d_%d_%d", (int)getppid(), (int)getpid(), ++serial), 0);
+    char *sql = NULL;
+    ck_assert_int_gt(asprintf(&sql, "create database %s %s", name, template_clause), 0);
+    PGconn *server = connect_to_server();
+    sql_run(server, sql);
+    PQfinish(server);
+    free(sql);
+    databases[database_count] = name;
+    urls[database_count] = support_keep(url_of(name));
+    return urls[database_count++];
+}
+
+const char *fixture_database(void) {
+    const char *url = database_new("template rowbell_template strategy wal_log");
+    // A clone is another installation: Redis channels are named after it, and tests run at once.
+    PGconn *conn = connect_to(url);
+    sql_run(conn, "update rowbell.installation set id = replace(gen_random_uuid()::text, '-', '')");
+    PQfinish(conn);
+    return url;
+}
+
+const char *fixture_empty_database(void) {
+    return database_new("");
+}
+
+const char *support_database_url(void) {
+    return database_count == 0 ? NULL : urls[database_count - 1];
+}
+
+const char *fixture_redis(void) {
+    return support_env("ROWBELL_TEST_REDIS");
+}
+
+PGconn *fixture_connect(void) {
+    ck_assert_int_lt(connection_count, MAX_CONNECTIONS);
+    if (database_count == 0)
+        fixture_database();
+    PGconn *conn = connect_to(support_database_url());
+    connections[connection_count++] = conn;
+    return conn;
+}
+
+void support_stop_databases(void) {
+    for (int i = 0; i < connection_count; i++)
+        PQfinish(connections[i]);
+    connection_count = 0;
+    PGconn *server = database_count > 0 ? connect_to_server() : NULL;
+    for (int i = 0; i < database_count; i++) {
+        char sql[200];
+        snprintf(sql, sizeof(sql), "drop database if exists %s with (force)", databases[i]);
+        sql_run(server, sql);
+        free(databases[i]);
+    }
+    database_count = 0;
+    PQfinish(server);
+}
+
+// A test that fails ends its process at once, so its databases are still there.
+void support_drop_leftover_databases(void) {
+    char sql[200];
+    PGconn *server = connect_to_server();
+    snprintf(sql, sizeof(sql), "select datname from pg_database where starts_with(datname, 't_%d_')", (int)getpid());
+    PGresult *names = PQexec(server, sql);
+    for (int i = 0; i < PQntuples(names); i++) {
+        snprintf(sql, sizeof(sql), "drop database if exists %s with (force)", PQgetvalue(names, i, 0));
+        PQclear(PQexec(server, sql));
+    }
+    PQclear(names);
+    PQfinish(server);
+}
+
+static PGresult *sql_exec(PGconn *conn, const char *sql) {
+    PGresult *result = PQexec(conn, sql);
+    ExecStatusType status = PQresultStatus(result);
+    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK && status != PGRES_EMPTY_QUERY)
+        ck_abort_msg("%s\n%s", PQerrorMessage(conn), sql);
+    return result;
+}
+
+void sql_run(PGconn *conn, const char *sql) {
+    PQclear(sql_exec(conn, sql));
+}
+
+static bool has_value(const PGresult *result) {
+    return PQntuples(result) > 0 && PQnfields(result) > 0 && !PQgetisnull(result, 0, 0);
+}
+
+int64_t sql_int(PGconn *conn, const char *sql) {
+    PGresult *result = sql_exec(conn, sql);
+    if (!has_value(result))
+        ck_abort_msg("no value: %s", sql);
+    char *end;
+    const char *text = PQgetvalue(result, 0, 0);
+    int64_t value = strtoll(text, &end, 10);
+    if (end == text || *end != '\0')
+        ck_abort_msg("not a whole number but '%s': %s", text, sql);
+    PQclear(result);
+    return value;
+}
+
+const char *sql_text(PGconn *conn, const char *sql) {
+    PGresult *result = sql_exec(conn, sql);
+    const char *text = support_keep_text(has_value(result) ? PQgetvalue(result, 0, 0) : "");
+    PQclear(result);
+    return text;
+}
+
+const char *sql_error(PGconn *conn, const char *sql) {
+    PGresult *result = PQexec(conn, sql);
+    if (PQresultStatus(result) != PGRES_FATAL_ERROR)
+        ck_abort_msg("did not fail: %s", sql);
+    const char *sqlstate = support_keep_text(PQresultErrorField(result, PG_DIAG_SQLSTATE));
+    PQclear(result);
+    return sqlstate;
+}
+
+void sql_wait(PGconn *conn, unsigned deadline_ms, const char *sql) {
+    uint64_t end = support_now_ms() + deadline_ms;
+    for (;;) {
+        PGresult *result = sql_exec(conn, sql);
+        const char *text = has_value(result) ? PQgetvalue(result, 0, 0) : "NULL";
+        bool holds = strcmp(text, "t") == 0 || strtod(text, NULL) > 0;
+        if (!holds && support_now_ms() >= end)
+            ck_abort_msg("after %u ms still %s: %s", deadline_ms, text, sql);
+        PQclear(result);
+        if (holds)
+            return;
+        support_pause();
+    }
+}

@@ -1,0 +1,67 @@
+// A test program's main. dev/test --filter and --list look at single tests, which Check cannot select: each
+// tcase_add_test passes through here (the linker's --wrap, tests/meson.build).
+#include "tests/support/fixture.h"
+#include "tests/support/support.h"
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *running_suite;
+
+TCase *suite_case(Suite *suite, const char *name, double timeout_s) {
+    TCase *tcase = tcase_create(name);
+    tcase_add_checked_fixture(tcase, NULL, fixture_close);
+    tcase_set_timeout(tcase, timeout_s);
+    suite_add_tcase(suite, tcase);
+    return tcase;
+}
+
+void __real__tcase_add_test(TCase *tcase, const TTest *test, int signal, int exit_status, int start, int end);
+void __wrap__tcase_add_test(TCase *tcase, const TTest *test, int signal, int exit_status, int start, int end);
+
+void __wrap__tcase_add_test(TCase *tcase, const TTest *test, int signal, int exit_status, int start, int end) {
+    const char *filter = getenv("ROWBELL_TEST_FILTER");
+    if (filter != NULL && strstr(test->name, filter) == NULL)
+        return;
+    if (getenv("ROWBELL_TEST_LIST") != NULL)
+        printf("%s %s\n", running_suite, test->name);
+    else
+        __real__tcase_add_test(tcase, test, signal, exit_status, start, end);
+}
+
+// Settings of whoever runs the tests must not reach the programs under test.
+static void clean_environment(void) {
+    unsetenv("DATABASE_URL");
+    unsetenv("REDIS_URL");
+    for (char *const *entry = environ; *entry != NULL;) {
+        const char *equals = strchr(*entry, '=');
+        if (strncmp(*entry, "ROWBELL_", 8) == 0 && strncmp(*entry, "ROWBELL_TEST_", 13) != 0 && equals != NULL) {
+            char *name = strndup(*entry, (size_t)(equals - *entry));
+            unsetenv(name);
+            free(name);
+            entry = environ; // unsetenv moves the rest
+        } else {
+            entry++;
+        }
+    }
+}
+
+int suite_main(const char *suite_name, void (*add_tests)(Suite *suite)) {
+    running_suite = suite_name;
+    clean_environment();
+    signal(SIGPIPE, SIG_IGN);
+    Suite *suite = suite_create(suite_name);
+    SRunner *runner = srunner_create(suite);
+    add_tests(suite);
+    int failed = 0;
+    if (getenv("ROWBELL_TEST_LIST") == NULL) {
+        srunner_run_all(runner, CK_ENV);
+        failed = srunner_ntests_failed(runner);
+        if (failed > 0 && getenv("ROWBELL_TEST_PG") != NULL && getenv("ROWBELL_TEST_KEEP") == NULL)
+            support_drop_leftover_databases();
+    }
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,25 @@
+// support: what the files of this directory share and tests do not see.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Memory that lives until fixture_close.
+void *support_keep(void *memory);                // takes malloc'ed memory, returns it
+const char *support_keep_text(const char *text); // a copy; NULL gives ""
+void support_forget_memory(void);
+
+uint64_t support_now_ms(void);
+void support_pause(void);                  // between two looks at a condition: 2 ms
+const char *support_env(const char *name); // fails the test when it is not set
+
+// Parts that fixture_close ends, in this order.
+void support_stop_daemons(void);
+void support_stop_receivers(void);
+void support_stop_sse_clients(void);
+void support_stop_databases(void);
+// After the last test, in the runner: what failed tests left behind.
+void support_drop_leftover_databases(void);
+
+// NULL when there is no fixture_database yet.
+const char *support_database_url(void);
