@@ -1,19 +1,21 @@
 -- The schema, and the record of what was applied. Runs at every `rowbell migrate`, before anything else; the owner is
--- rowbell_owner where that role exists and roles are wanted, else whoever migrates.
+-- rowbell_owner where roles are wanted, else whoever migrates.
 do $$
 begin
   if to_regnamespace('rowbell') is null then
+    create schema rowbell;
+  end if;
+  if to_regclass('rowbell.migrations') is null then
+    create table rowbell.migrations (
+      name            text primary key,     -- 0001_outbox, functions/publish, grants
+      version         int unique,           -- the number of a table migration; NULL for what is re-applied when it changes
+      compatible_from int,                  -- the oldest program that may run on this version
+      checksum        text not null,        -- SHA-256 of the file
+      applied_at      timestamptz not null default now()
+    );
     if current_setting('rowbell.no_roles', true) is distinct from 'on' then
-      create schema rowbell authorization rowbell_owner;
-    else
-      create schema rowbell;
+      alter schema rowbell owner to rowbell_owner;
+      alter table rowbell.migrations owner to rowbell_owner;
     end if;
   end if;
 end $$;
-create table if not exists rowbell.migrations (
-  name            text primary key,     -- 0001_outbox, functions/publish, grants
-  version         int unique,           -- the number of a table migration; NULL for what is re-applied when it changes
-  compatible_from int,                  -- the oldest program that may run on this version
-  checksum        text not null,        -- SHA-256 of the file
-  applied_at      timestamptz not null default now()
-);

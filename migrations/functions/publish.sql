@@ -1,0 +1,186 @@
+-- rowbell.publish and rowbell.unpublish. They run as their caller, who owns the table; what needs the schema's owner is in
+-- the two publish_* functions, which check the caller against session_user (the one name that a function cannot borrow).
+
+create or replace function rowbell.publish_begin(relation oid, name text, key name[], scope name, soft_delete name,
+                                                watch name[], webhook boolean, caller name)
+returns void language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+declare
+  p rowbell.published;
+begin
+  if not pg_has_role(session_user, (select c.relowner from pg_class c where c.oid = relation), 'member')
+     or not pg_has_role(session_user, caller, 'member') then
+    raise exception 'rowbell.publish: must be owner of table %', relation::regclass using errcode = 'insufficient_privilege';
+  end if;
+  perform pg_advisory_xact_lock(x'726f7765'::int, 0);
+  if exists (select from rowbell.published o where o.name = publish_begin.name and o.relation <> publish_begin.relation
+             and exists (select from pg_class c where c.oid = o.relation)) then
+    raise exception 'rowbell.publish: the name % is taken by table %', quote_literal(name),
+        (select o.relation::regclass from rowbell.published o where o.name = publish_begin.name)
+      using errcode = 'duplicate_object', hint = 'Pass another name => ''...''.';
+  end if;
+  if exists (select from rowbell.event_types t where t.type = any (array[name || '.create', name || '.update', name || '.delete'])
+             and t.relation is null) then
+    raise exception 'rowbell.publish: a domain event with the name %.create, .update or .delete is declared', name
+      using errcode = 'duplicate_object', hint = 'Pass another name => ''...''.';
+  end if;
+  delete from rowbell.published o where o.name = publish_begin.name and o.relation <> publish_begin.relation;
+  insert into rowbell.published as o (relation, name, key, scope, soft_delete, watch, webhook)
+    values (relation, name, key, scope, soft_delete, watch, webhook)
+    on conflict on constraint published_pkey do update
+      set name = excluded.name, key = excluded.key, scope = excluded.scope, soft_delete = excluded.soft_delete,
+          watch = excluded.watch, webhook = excluded.webhook
+    returning * into p;
+  insert into rowbell.event_types (type, relation, description, webhook)
+    select name || '.' || op, relation, format('A row of %s: %s', relation::regclass, op), webhook
+      from unnest(array['create', 'update', 'delete']) as op
+    on conflict on constraint event_types_type_key do update set relation = excluded.relation, webhook = excluded.webhook
+      where (event_types.relation, event_types.webhook) is distinct from (excluded.relation, excluded.webhook);
+  perform rowbell.capture_create(p);
+  -- Creating the triggers needs EXECUTE; firing them does not. publish_end takes it back.
+  execute format('grant execute on function rowbell.%I() to %I', 'capture_' || relation, caller);
+end $$;
+
+create or replace function rowbell.publish_end(relation oid, caller name, remove boolean)
+returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+declare
+  was_published boolean;
+begin
+  if not pg_has_role(session_user, (select c.relowner from pg_class c where c.oid = relation), 'member')
+     or not pg_has_role(session_user, caller, 'member') then
+    raise exception 'rowbell.unpublish: must be owner of table %', relation::regclass using errcode = 'insufficient_privilege';
+  end if;
+  if remove then
+    delete from rowbell.published o where o.relation = publish_end.relation;
+    was_published := found;
+    execute format('drop function if exists rowbell.%I()', 'capture_' || relation);
+    return was_published;
+  end if;
+  execute format('revoke execute on function rowbell.%I() from %I', 'capture_' || relation, caller);
+  return true;
+end $$;
+
+-- Every table whose statements must be captured: the published one, its partitions and its children.
+create or replace function rowbell.publish_relations(root oid) returns setof oid
+language sql stable
+begin atomic
+  with recursive tree as (
+    select root as relation
+    union select i.inhrelid from pg_inherits i join tree t on i.inhparent = t.relation)
+  select t.relation from tree t join pg_class c on c.oid = t.relation where c.relkind in ('r', 'p');
+end;
+
+-- Captures every change of `relation` from now on. Calling it again changes the options. Options:
+--   scope        column whose value says who may see the row's address
+--   soft_delete  column that turns non-null when the row is deleted
+--   watch        only updates that change one of these columns count; NULL: every column
+--   key          unique, NOT NULL columns that address a row; NULL: the primary key, or none
+--   name         `table` on the wire; NULL: the table's name without its schema
+--   webhook      may its events leave by webhook
+create or replace function rowbell.publish(relation regclass, scope name default null, soft_delete name default null,
+  watch name[] default null, key name[] default null, name text default null, webhook boolean default true)
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+declare
+  class   pg_class;
+  column_name name;
+  wire    text;
+  target  oid;
+  capture text;
+begin
+  if relation is null then
+    raise exception 'rowbell.publish: relation is NULL' using errcode = 'null_value_not_allowed';
+  end if;
+  select c.* into strict class from pg_class c where c.oid = relation;
+  if class.relkind not in ('r', 'p') then
+    raise exception 'rowbell.publish: % is not a table', relation
+      using errcode = 'wrong_object_type', hint = 'Publish the tables that it is made of.';
+  end if;
+  if class.relpersistence = 't' or class.relnamespace in ('pg_catalog'::regnamespace, 'rowbell'::regnamespace) then
+    raise exception 'rowbell.publish: % is a temporary or a system table', relation using errcode = 'wrong_object_type';
+  end if;
+  if class.relispartition then
+    raise exception 'rowbell.publish: % is a partition', relation
+      using errcode = 'wrong_object_type', hint = 'Publish the partitioned table: its partitions are covered.';
+  end if;
+  wire := coalesce(name, class.relname);
+  if wire = '' or wire ~ '[\s*]' or octet_length(wire) > 190 or wire = 'rowbell' or starts_with(wire, 'rowbell.') then
+    raise exception 'rowbell.publish: % cannot be a name: 1 to 190 bytes, no white space, no *, not rowbell', quote_literal(wire)
+      using errcode = 'invalid_parameter_value', hint = 'Pass name => ''...''.';
+  end if;
+  if key is null then
+    select coalesce(array_agg(a.attname order by k.i), '{}') into key
+      from pg_index i cross join unnest(i.indkey::int2[]) with ordinality as k(attnum, i)
+      join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
+     where i.indrelid = relation and i.indisprimary;
+  end if;
+  foreach column_name in array key || scope || soft_delete || coalesce(watch, '{}') loop
+    continue when column_name is null;
+    if not exists (select from pg_attribute a where a.attrelid = relation and a.attname = column_name
+                   and a.attnum > 0 and not a.attisdropped) then
+      raise exception 'rowbell.publish: column % of table % does not exist', quote_ident(column_name), relation
+        using errcode = 'undefined_column';
+    end if;
+  end loop;
+  if exists (select from pg_attribute a where a.attrelid = relation and starts_with(a.attname, 'rowbell$')) then
+    raise exception 'rowbell.publish: table % has a column whose name begins with rowbell$', relation
+      using errcode = 'reserved_name';
+  end if;
+  if cardinality(key) > 0 and not exists (
+      select from pg_index i
+       where i.indrelid = relation and i.indisunique and i.indimmediate and i.indisvalid and i.indpred is null and i.indexprs is null
+         and (select array_agg(a.attname order by a.attname)
+                from unnest(i.indkey::int2[]) with ordinality as c(attnum, n)
+                join pg_attribute a on a.attrelid = i.indrelid and a.attnum = c.attnum where c.n <= i.indnkeyatts)
+           = (select array_agg(k order by k) from unnest(key) as k)) then
+    raise exception 'rowbell.publish: (%) of table % is not unique', array_to_string(key, ', '), relation
+      using errcode = 'invalid_column_reference', hint = 'A key needs a unique constraint on exactly these columns, not deferrable.';
+  end if;
+  if exists (select from pg_attribute a where a.attrelid = relation and a.attname = any (key) and not a.attnotnull) then
+    raise exception 'rowbell.publish: a key column of table % may be NULL', relation
+      using errcode = 'not_null_violation', hint = 'Set the key columns NOT NULL.';
+  end if;
+
+  perform rowbell.publish_begin(relation, wire, key, scope, soft_delete, watch, coalesce(webhook, true), current_user);
+  capture := format('rowbell.%I()', 'capture_' || relation::oid);
+  for target in select r from rowbell.publish_relations(relation) as r loop
+    -- The names sort last, since an AFTER trigger of the application may change the row again.
+    execute format('create or replace trigger "~rowbell_insert" after insert on %s '
+                   'referencing new table as "rowbell$new" for each statement execute function %s', target::regclass, capture);
+    execute format('create or replace trigger "~rowbell_update" after update on %s referencing old table as "rowbell$old" '
+                   'new table as "rowbell$new" for each statement execute function %s', target::regclass, capture);
+    execute format('create or replace trigger "~rowbell_delete" after delete on %s '
+                   'referencing old table as "rowbell$old" for each statement execute function %s', target::regclass, capture);
+    execute format('create or replace trigger "~rowbell_truncate" after truncate on %s '
+                   'for each statement execute function %s', target::regclass, capture);
+    if exists (select from pg_inherits i where i.inhparent = target) then
+      execute format('create or replace trigger "~rowbell_truncate_tree" before truncate on %s '
+                     'for each statement execute function %s', target::regclass, capture);
+    end if;
+  end loop;
+  perform rowbell.publish_end(relation, current_user, false);
+end $$;
+
+-- Stops capturing. Events captured so far are still delivered. False: it was not published.
+create or replace function rowbell.unpublish(relation regclass) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  target record;
+begin
+  if relation is null then
+    raise exception 'rowbell.unpublish: relation is NULL' using errcode = 'null_value_not_allowed';
+  end if;
+  for target in select g.tgrelid, g.tgname from pg_trigger g join pg_proc f on f.oid = g.tgfoid
+                 where f.pronamespace = 'rowbell'::regnamespace and f.proname = 'capture_' || relation::oid
+                   and not g.tgisinternal loop
+    execute format('drop trigger if exists %I on %s', target.tgname, target.tgrelid::regclass);
+  end loop;
+  return rowbell.publish_end(relation, current_user, true);
+end $$;
+
+-- The generated functions of this installation, made anew by the generator above.
+do $$
+begin
+  perform rowbell.capture_create(p) from rowbell.published p where exists (select from pg_class c where c.oid = p.relation);
+end $$;

@@ -1,0 +1,56 @@
+-- Domain events: facts that no single row shows, such as supplier.connected.
+
+create or replace function rowbell.declare_type(type text, description text default '', webhook boolean default false)
+returns int language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+declare
+  declared int;
+begin
+  if type is null or type = '' or type ~ '[\s*]' or length(type) > 200 then
+    raise exception 'rowbell.declare_type: % is not a type: 1 to 200 characters, no white space, no *',
+      coalesce(quote_literal(type), 'NULL') using errcode = 'invalid_parameter_value';
+  end if;
+  if starts_with(type, 'rowbell.') then
+    raise exception 'rowbell.declare_type: types that begin with rowbell. are reserved for alerts'
+      using errcode = 'reserved_name';
+  end if;
+  insert into rowbell.event_types as t (type, description, webhook)
+    values (type, coalesce(description, ''), coalesce(webhook, false))
+    on conflict on constraint event_types_type_key do update
+      set description = excluded.description, webhook = excluded.webhook
+      where t.relation is null
+    returning t.id into declared;
+  if declared is null then
+    raise exception 'rowbell.declare_type: % is a row change of a published table', quote_literal(type)
+      using errcode = 'duplicate_object', hint = 'Choose another name for the domain event.';
+  end if;
+  return declared;
+end $$;
+
+-- Records a domain event in the caller's transaction; returns its id (the webhook-id that receivers will see).
+-- subject: what it is about, at most 1,024 bytes; a subscription that is ordered keeps the order per subject.
+create or replace function rowbell.record(type text, subject text, data jsonb default '{}', scope text default null)
+returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+declare
+  declared int;
+  recorded uuid;
+begin
+  if octet_length(subject) > 1024 then
+    raise exception 'rowbell.record: the subject has % bytes, more than 1024', octet_length(subject)
+      using errcode = 'string_data_right_truncation';
+  end if;
+  select t.id into declared from rowbell.event_types t where t.type = record.type and t.relation is null;
+  if declared is null then
+    raise exception 'rowbell.record: the event type % is not declared', coalesce(quote_literal(type), 'NULL')
+      using errcode = 'undefined_object',
+            hint = format('Declare it once: select rowbell.declare_type(%L, ''what it means'', webhook => true)',
+                          coalesce(type, 'thing.happened'));
+  end if;
+  -- The transaction's id must be assigned before the sequence value is taken: the low-water mark rests on it.
+  perform pg_current_xact_id();
+  insert into rowbell.events (type_id, scope, subject, data)
+    values (declared, rowbell.scope_of(scope), subject, coalesce(data, '{}'))
+    returning rowbell.event_id(occurred_at, seq) into recorded;
+  return recorded;
+end $$;

@@ -1,0 +1,38 @@
+-- Least privilege: what each kind of program needs and nothing more. Skipped by `migrate --no-roles`.
+revoke all on all tables in schema rowbell from public;
+revoke all on all sequences in schema rowbell from public;
+revoke all on all functions in schema rowbell from public;
+revoke create on schema rowbell from public;
+grant usage on schema rowbell to public;
+
+-- Applications: the functions, no table. publish works only for a table's owner, whoever that is.
+grant execute on function rowbell.publish(regclass, name, name, name[], name[], text, boolean), rowbell.unpublish(regclass),
+  rowbell.publish_begin(oid, text, name[], name, name, name[], boolean, name), rowbell.publish_end(oid, name, boolean),
+  rowbell.publish_relations(oid), rowbell.event_id(timestamptz, bigint), rowbell.event_seq(uuid) to public;
+grant execute on function rowbell.record(text, text, jsonb, text), rowbell.declare_type(text, text, boolean),
+  rowbell.add_webhook(text, text, text[], text, jsonb), rowbell.remove_subscription(text),
+  rowbell.set_subscription_state(text, text) to rowbell_app, rowbell_operator;
+
+grant select on rowbell.migrations, rowbell.installation to rowbell_relay, rowbell_dispatcher, rowbell_gateway, rowbell_operator;
+
+grant select, update on rowbell.events to rowbell_relay;
+grant select on rowbell.event_types, rowbell.subscriptions, rowbell.routes, rowbell.status to rowbell_relay;
+grant insert on rowbell.jobs, rowbell.jobs_waiting to rowbell_relay;
+grant select on sequence rowbell.events_seq_seq to rowbell_relay;
+
+grant select on rowbell.events, rowbell.event_types, rowbell.subscriptions, rowbell.streams, rowbell.status to rowbell_dispatcher;
+grant update (state) on rowbell.subscriptions to rowbell_dispatcher;
+grant select, insert, update, delete on rowbell.jobs, rowbell.jobs_waiting, rowbell.subscription_state to rowbell_dispatcher;
+grant select, insert on rowbell.attempts, rowbell.stream_log to rowbell_dispatcher;
+grant update (timeline, system_identifier) on rowbell.streams to rowbell_dispatcher;
+grant execute on function rowbell.hold_jobs(int), rowbell.event_id(timestamptz, bigint) to rowbell_dispatcher;
+
+grant select on rowbell.streams, rowbell.stream_log to rowbell_gateway;
+
+grant select on all tables in schema rowbell to rowbell_operator;
+revoke select on rowbell.subscriptions, rowbell.installation from rowbell_operator;
+grant select (id, name, kind, state, types, scope, condition, "coalesce", ordered, settings, created_at)
+  on rowbell.subscriptions to rowbell_operator;
+grant select (id, wake) on rowbell.installation to rowbell_operator;
+grant execute on function rowbell.requeue_events(bigint[], timestamptz, timestamptz, boolean),
+  rowbell.requeue_jobs(text, bigint[], timestamptz, timestamptz, boolean) to rowbell_operator;
