@@ -9,7 +9,8 @@
 //   }
 //
 // The first SIGTERM or SIGINT calls on_stop once. on_stop closes everything that it owns; process_run returns when the
-// loop has no handle left. A second signal, or `--drain` + 2 s, ends the process at once with status 1.
+// loop has no handle left. A second signal, or `--drain` + 2 s, ends the process at once with status 1. The admin
+// endpoint is closed before on_stop and `admin` is NULL from then on: read it from here each time, keep no copy.
 #pragma once
 #include <stdbool.h>
 #include <uv.h>
@@ -31,7 +32,7 @@ struct process {
     uv_timer_t drain_timer;
 };
 
-// Parses flags (exit_status 0 for --help, 2 for a usage error, printed to stderr), sets up log, ignores SIGPIPE, raises
+// Parses flags (exit_status 0 for --help, 2 for a usage error, printed to stderr; no database URL is one), sets up log, ignores SIGPIPE, raises
 // RLIMIT_NOFILE, initialises the loop, binds the admin listener (a taken port is a one-line error). False: return exit_status.
 bool process_init(struct process *process, const struct config_program *program, int argc, char **argv, void *config);
 // Ends the process with this error: one line on stderr "rowbell-relay: TEXT", exit status by error_exit_status.

@@ -21,6 +21,7 @@ struct stream_entry {
     const char *op;
 };
 
+// Empties the buffer first. Then `count` entries, in order.
 void stream_message_begin(struct buffer *buffer, int64_t prev, int64_t first, int count);
 void stream_message_entry(struct buffer *buffer, const struct stream_entry *entry);
 
