@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""test_summary.py MESON_LOG.json RUN_DIRECTORY: shows what failed, then `N passed, N failed`; status 1 if any failed."""
+import json
+import os
+import re
+import sys
+
+meson_log, run = sys.argv[1], sys.argv[2]
+passed = failed = 0
+
+if os.path.exists(meson_log):
+    with open(meson_log, encoding="utf-8", errors="replace") as log:
+        for line in log:
+            test = json.loads(line)
+            output = (test.get("stdout") or "") + (test.get("stderr") or "")
+            sums = re.findall(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)$", output, re.M)
+            bad = sum(int(failures) + int(errors) for _, failures, errors in sums)
+            passed += sum(int(checks) for checks, _, _ in sums) - bad
+            broken = test["result"] != "OK" and bad == 0  # crashed, or ran out of time, before it could count
+            failed += bad + broken
+            if bad or broken:
+                print(f"--- {test['name']}: {test['result']} in {test['duration']:.1f} s")
+                lines = output.strip().split("\n")
+                print("\n".join(lines[-120:]))
+
+tap = os.path.join(run, "node.tap")
+if os.path.exists(tap):
+    with open(tap, encoding="utf-8", errors="replace") as log:
+        text = log.read()
+    counts = {name: int(count) for name, count in re.findall(r"^# (tests|pass|fail|cancelled) (\d+)$", text, re.M)}
+    bad = counts.get("fail", 0) + counts.get("cancelled", 0) if counts else 1
+    passed += counts.get("pass", 0)
+    failed += bad
+    if bad:
+        print("--- browser")
+        print(text[-8000:])
+
+# What our programs logged in the tests that failed: the others removed theirs.
+logs = os.path.join(run, "logs")
+for name in sorted(os.listdir(logs))[:10] if failed else []:
+    with open(os.path.join(logs, name), encoding="utf-8", errors="replace") as log:
+        lines = log.read().strip().split("\n")
+    print(f"--- {name}, last {min(len(lines), 30)} lines")
+    print("\n".join(lines[-30:]))
+
+if passed + failed == 0:
+    print("no test was selected")
+print(f"{passed} passed, {failed} failed")
+sys.exit(1 if failed or passed == 0 else 0)
