@@ -26,14 +26,25 @@ def c_string(data: bytes) -> str:
     return "\n".join(out) or '    ""'
 
 
+def read_statement(path):
+    """Lines without comments, which are for people: the server would parse them at every call. psql's `\\ir FILE`
+    includes a file from the same directory."""
+    lines = []
+    with open(path, "rb") as f:
+        for line in f.read().split(b"\n"):
+            if line.startswith(b"\\ir "):
+                lines += read_statement(os.path.join(os.path.dirname(path), line[4:].strip().decode()))
+            elif line.strip() and not line.lstrip().startswith(b"--"):
+                lines.append(line)
+    return lines
+
+
 def statements(out_c, out_h, files):
     header = ['#pragma once', '#include "common/db_conn.h"', ""]
     source = [f'#include "{include_name(out_h)}"', ""]
     for path in files:
         name = re.sub(r"\W", "_", os.path.splitext(os.path.basename(path))[0])
-        with open(path, "rb") as f:
-            # The comments are for people: the server would parse them at every call.
-            lines = [l for l in f.read().split(b"\n") if not l.lstrip().startswith(b"--")]
+        lines = read_statement(path)
         directory = os.path.basename(os.path.dirname(os.path.dirname(os.path.abspath(path))))
         header.append(f"extern const struct db_statement sql_{name};")
         text = c_string(b"\n".join(lines).strip().rstrip(b";"))

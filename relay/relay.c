@@ -1,0 +1,199 @@
+// The happy path: pass after pass until one finds less than a whole batch, then rest for poll_ms. The failure modes: a
+// pass that fails for its data is done again one event at a time, so that one bad row does not hold back the others; a
+// fault of the system (no database, a lock time-out, a full disk) counts against no event and makes the relay as a
+// whole back off.
+#include "relay/relay.h"
+#include "common/db_error.h"
+#include "common/log.h"
+#include "common/metrics.h"
+#include "relay/metrics.h"
+#include <assert.h>
+#include <string.h>
+
+enum { RETRIES_EVERY_MS = 1000 };
+
+static const char *const state_names[] = {
+    [RELAY_DOWN] = "down",           [RELAY_PASSING] = "passing", [RELAY_LISTING] = "listing",
+    [RELAY_ISOLATING] = "isolating", [RELAY_RESTING] = "resting", [RELAY_BACKING_OFF] = "backing_off",
+};
+
+static const unsigned allowed[] = {
+#define TO(state) (1u << RELAY_##state)
+    [RELAY_DOWN] = TO(PASSING),
+    [RELAY_PASSING] = TO(PASSING) | TO(RESTING) | TO(LISTING) | TO(BACKING_OFF) | TO(DOWN),
+    [RELAY_LISTING] = TO(ISOLATING) | TO(PASSING) | TO(BACKING_OFF) | TO(DOWN),
+    [RELAY_ISOLATING] = TO(ISOLATING) | TO(PASSING) | TO(BACKING_OFF) | TO(DOWN),
+    [RELAY_RESTING] = TO(PASSING) | TO(LISTING) | TO(DOWN),
+    [RELAY_BACKING_OFF] = TO(PASSING) | TO(DOWN),
+#undef TO
+};
+
+static void move(struct relay *relay, enum relay_state state) {
+    assert(allowed[relay->state] & (1u << state));
+    relay->state = state;
+}
+
+static void pass(struct relay *relay) {
+    move(relay, RELAY_PASSING);
+    relay->store->pass(relay->store->arg, 0);
+}
+
+static void list(struct relay *relay, enum relay_suspects which) {
+    move(relay, RELAY_LISTING);
+    relay->listing = which;
+    relay->store->list(relay->store->arg, which, 0);
+}
+
+static void rest(struct relay *relay) {
+    move(relay, RELAY_RESTING);
+    if (relay->options.once) {
+        relay->options.on_drained(relay->options.arg);
+        return;
+    }
+    relay->store->wait(relay->store->arg, relay->options.poll_ms);
+}
+
+// A deadlock or a serialization failure is nobody's fault: the same again, soon.
+static void back_off(struct relay *relay, const struct error *error) {
+    move(relay, RELAY_BACKING_OFF);
+    uint64_t wait_ms = db_error_is_transient_conflict(error) ? jitter_ms(20, 0.5) : backoff_next_ms(&relay->backoff);
+    log_warn("pass_failed", LOG_TEXT("error", error->text), LOG_TEXT("sqlstate", error->sqlstate),
+             LOG_INT("retry_ms", wait_ms));
+    metric_add(METRIC_FANOUT_ERRORS, NULL, NULL, 1);
+    relay->store->wait(relay->store->arg, wait_ms);
+}
+
+static void isolate_next(struct relay *relay) {
+    if (relay->suspect_next == relay->suspect_count) {
+        pass(relay);
+        return;
+    }
+    move(relay, RELAY_ISOLATING);
+    relay->store->pass_one(relay->store->arg, relay->suspects[relay->suspect_next].seq);
+}
+
+void relay_init(struct relay *relay, const struct relay_store *store, const struct relay_options *options) {
+    *relay = (struct relay){
+        .store = store,
+        .options = *options,
+        .backoff = {.first_ms = 2000, .most_ms = 60000},
+    };
+}
+
+void relay_on_up(struct relay *relay) {
+    if (relay->state == RELAY_DOWN) {
+        relay->connected = true;
+        backoff_reset(&relay->backoff);
+        pass(relay);
+    }
+}
+
+void relay_on_down(struct relay *relay) {
+    log_debug("relay_down", LOG_TEXT("was", state_names[relay->state]));
+    if (relay->state != RELAY_DOWN) {
+        move(relay, RELAY_DOWN);
+    }
+    relay->connected = false;
+}
+
+void relay_on_timer(struct relay *relay) {
+    if (relay->state == RELAY_BACKING_OFF) {
+        pass(relay);
+    } else if (relay->state == RELAY_RESTING) {
+        relay->rested_ms += relay->options.poll_ms;
+        if (relay->rested_ms >= RETRIES_EVERY_MS) {
+            relay->rested_ms = 0;
+            list(relay, RELAY_SUSPECTS_DUE);
+        } else {
+            pass(relay);
+        }
+    }
+}
+
+static void count(const struct relay_pass *done) {
+    metric_add(METRIC_FANOUT_PASSES, NULL, NULL, 1);
+    if (done->events > 0) {
+        metric_add(METRIC_FANOUT_EVENTS, NULL, NULL, (double)done->events);
+        metric_add(METRIC_FANOUT_JOBS, NULL, NULL, (double)done->jobs);
+        metric_observe(METRIC_FANOUT_LATENCY, NULL, done->oldest_age_s);
+    }
+}
+
+void relay_on_pass(struct relay *relay, const struct relay_pass *done, const struct error *error) {
+    if (relay->state != RELAY_PASSING) {
+        return; // the connection went down meanwhile; the pass is claimed again
+    }
+    if (!error) {
+        backoff_reset(&relay->backoff);
+        count(done);
+        if (done->exhausted) {
+            rest(relay);
+        } else {
+            pass(relay);
+        }
+    } else if (db_error_is_system(error) || db_error_is_transient_conflict(error)) {
+        back_off(relay, error);
+    } else {
+        log_warn("batch_failed", LOG_TEXT("error", error->text), LOG_TEXT("sqlstate", error->sqlstate));
+        metric_add(METRIC_FANOUT_ERRORS, NULL, NULL, 1);
+        list(relay, RELAY_SUSPECTS_BATCH);
+    }
+}
+
+void relay_on_list(struct relay *relay, const struct relay_suspect *suspects, size_t count_of,
+                   const struct error *error) {
+    if (relay->state != RELAY_LISTING) {
+        return;
+    }
+    if (error) {
+        back_off(relay, error);
+        return;
+    }
+    assert(count_of <= RELAY_BATCH_SIZE);
+    memcpy(relay->suspects, suspects, count_of * sizeof *suspects);
+    relay->suspect_count = count_of;
+    relay->suspect_next = 0;
+    isolate_next(relay);
+}
+
+// 57014 is a time-out: of the system when a batch meets it, the row's own when the row ran alone.
+static bool counts_against_row(const struct error *error) {
+    return strcmp(error->sqlstate, "57014") == 0 ||
+           (!db_error_is_system(error) && !db_error_is_transient_conflict(error));
+}
+
+void relay_on_pass_one(struct relay *relay, const struct relay_pass *done, const struct error *error) {
+    if (relay->state != RELAY_ISOLATING) {
+        return;
+    }
+    if (!error) {
+        count(done);
+        relay->suspect_next++;
+        isolate_next(relay);
+    } else if (counts_against_row(error)) {
+        relay->store->fail(relay->store->arg, &relay->suspects[relay->suspect_next], error->text);
+    } else {
+        back_off(relay, error);
+    }
+}
+
+void relay_on_fail(struct relay *relay, bool counted, bool poisoned, const struct error *error) {
+    if (relay->state != RELAY_ISOLATING) {
+        return;
+    }
+    if (error) {
+        back_off(relay, error);
+        return;
+    }
+    if (counted) {
+        const struct relay_suspect *suspect = &relay->suspects[relay->suspect_next];
+        metric_add(METRIC_FANOUT_ERRORS, NULL, NULL, 1);
+        if (poisoned) {
+            log_error("event_poisoned", LOG_INT("seq", suspect->seq), LOG_INT("attempts", suspect->attempts + 1));
+        } else {
+            log_warn("event_set_aside", LOG_INT("seq", suspect->seq), LOG_INT("attempts", suspect->attempts + 1));
+        }
+    }
+    relay->suspect_next++;
+    isolate_next(relay);
+}

@@ -1,0 +1,196 @@
+// The SQL is in sql/; this file only sends it and reads its answers.
+#include "relay/relay_store_pg.h"
+#include "common/db_conn.h"
+#include "common/memory.h"
+#include "common/metrics.h"
+#include "relay/metrics.h"
+#include "relay/sql.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { OPERATION_DEADLINE_MS = 30000, GAUGES_EVERY_MS = 5000 };
+
+struct relay_store_pg {
+    struct relay_store port;
+    struct relay_store_pg_options options;
+    struct db_conn *conn;
+    uv_timer_t *timer;  // relay_store.wait
+    uv_timer_t *gauges; // asks for counts of what waits
+};
+
+static struct relay_pass read_pass(const struct db_reply *reply) {
+    const PGresult *row = reply->results[0];
+    return (struct relay_pass){
+        .events = strtoll(PQgetvalue(row, 0, 0), NULL, 10),
+        .jobs = strtoll(PQgetvalue(row, 0, 1), NULL, 10),
+        .oldest_age_s = strtod(PQgetvalue(row, 0, 2), NULL),
+        .exhausted = PQgetvalue(row, 0, 3)[0] == 't',
+    };
+}
+
+static void on_pass(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct relay_store_pg *store = arg;
+    struct relay_pass pass = error ? (struct relay_pass){0} : read_pass(reply);
+    relay_on_pass(store->options.relay, error ? NULL : &pass, error);
+}
+
+static void on_pass_one(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct relay_store_pg *store = arg;
+    struct relay_pass pass = error ? (struct relay_pass){0} : read_pass(reply);
+    relay_on_pass_one(store->options.relay, error ? NULL : &pass, error);
+}
+
+static void on_list(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct relay_store_pg *store = arg;
+    struct relay_suspect suspects[RELAY_BATCH_SIZE];
+    size_t count = 0;
+    if (!error) {
+        const PGresult *rows = reply->results[0];
+        for (int i = 0; i < PQntuples(rows) && count < RELAY_BATCH_SIZE; i++) {
+            suspects[count++] = (struct relay_suspect){
+                .seq = strtoll(PQgetvalue(rows, i, 0), NULL, 10),
+                .attempts = atoi(PQgetvalue(rows, i, 1)),
+            };
+        }
+    }
+    relay_on_list(store->options.relay, suspects, count, error);
+}
+
+static void on_fail(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct relay_store_pg *store = arg;
+    bool counted = !error && PQntuples(reply->results[0]) == 1;
+    bool poisoned = counted && PQgetvalue(reply->results[0], 0, 0)[0] == 't';
+    relay_on_fail(store->options.relay, counted, poisoned, error);
+}
+
+static void send_with_number(struct relay_store_pg *store, const struct db_statement *statement, int64_t number,
+                             db_done *done) {
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, number);
+    db_query(store->conn, statement, 1, (const char *const[]){text}, OPERATION_DEADLINE_MS, done, store);
+}
+
+static void port_pass(void *arg, int64_t mark) {
+    send_with_number(arg, &sql_pass, mark, on_pass);
+}
+
+static void port_pass_one(void *arg, int64_t seq) {
+    send_with_number(arg, &sql_pass_one, seq, on_pass_one);
+}
+
+static void port_list(void *arg, enum relay_suspects which, int64_t mark) {
+    struct relay_store_pg *store = arg;
+    if (which == RELAY_SUSPECTS_BATCH) {
+        send_with_number(store, &sql_isolate, mark, on_list);
+    } else {
+        db_query(store->conn, &sql_due, 0, NULL, OPERATION_DEADLINE_MS, on_list, store);
+    }
+}
+
+static void port_fail(void *arg, const struct relay_suspect *suspect, const char *reason) {
+    struct relay_store_pg *store = arg;
+    char seq[24];
+    char attempts[12];
+    snprintf(seq, sizeof seq, "%" PRId64, suspect->seq);
+    snprintf(attempts, sizeof attempts, "%d", suspect->attempts);
+    db_query(store->conn, &sql_fail, 3, (const char *const[]){seq, attempts, reason}, OPERATION_DEADLINE_MS, on_fail,
+             store);
+}
+
+static void on_timer(uv_timer_t *timer) {
+    struct relay_store_pg *store = timer->data;
+    relay_on_timer(store->options.relay);
+}
+
+static void port_wait(void *arg, uint64_t ms) {
+    struct relay_store_pg *store = arg;
+    uv_timer_start(store->timer, on_timer, ms, 0);
+}
+
+static void on_pending(void *arg, const struct db_reply *reply, const struct error *error) {
+    if (!error) {
+        const PGresult *row = reply->results[0];
+        metric_set(METRIC_EVENTS_PENDING, NULL, NULL, strtod(PQgetvalue(row, 0, 0), NULL));
+        metric_set(METRIC_EVENTS_OLDEST_AGE, NULL, NULL, strtod(PQgetvalue(row, 0, 1), NULL));
+        metric_set(METRIC_EVENTS_POISONED, NULL, NULL, strtod(PQgetvalue(row, 0, 2), NULL));
+    }
+}
+
+static void on_gauges(uv_timer_t *timer) {
+    struct relay_store_pg *store = timer->data;
+    if (db_conn_is_up(store->conn)) {
+        db_query(store->conn, &sql_pending, 0, NULL, OPERATION_DEADLINE_MS, on_pending, store);
+    }
+}
+
+static void on_up(void *arg, struct db_conn *conn) {
+    struct relay_store_pg *store = arg;
+    store->conn = conn; // on_up may come before db_conn_new has returned to us
+    metric_set(METRIC_DATABASE_CONNECTED, NULL, NULL, 1);
+    if (store->options.on_up) {
+        store->options.on_up(store->options.arg);
+    }
+    relay_on_up(store->options.relay);
+}
+
+static void on_down(void *arg, struct db_conn *conn, const struct error *error, bool first) {
+    struct relay_store_pg *store = arg;
+    (void)conn;
+    uv_timer_stop(store->timer);
+    metric_set(METRIC_DATABASE_CONNECTED, NULL, NULL, 0);
+    relay_on_down(store->options.relay);
+    if (store->options.on_down) {
+        store->options.on_down(store->options.arg, error, first);
+    }
+}
+
+static uv_timer_t *timer_new(uv_loop_t *loop, struct relay_store_pg *store) {
+    uv_timer_t *timer = memory_alloc(sizeof *timer);
+    uv_timer_init(loop, timer);
+    timer->data = store;
+    return timer;
+}
+
+struct relay_store_pg *relay_store_pg_new(uv_loop_t *loop, const struct relay_store_pg_options *options) {
+    struct relay_store_pg *store = memory_alloc(sizeof *store);
+    store->options = *options;
+    store->port = (struct relay_store){
+        .arg = store,
+        .pass = port_pass,
+        .list = port_list,
+        .pass_one = port_pass_one,
+        .fail = port_fail,
+        .wait = port_wait,
+    };
+    store->timer = timer_new(loop, store);
+    store->gauges = timer_new(loop, store);
+    uv_timer_start(store->gauges, on_gauges, 0, GAUGES_EVERY_MS);
+    store->conn = db_conn_new(loop, &(struct db_conn_options){
+                                        .url = options->url,
+                                        .application_name = "rowbell-relay",
+                                        .pooled = options->pooled,
+                                        .arg = store,
+                                        .on_up = on_up,
+                                        .on_down = on_down,
+                                    });
+    return store;
+}
+
+const struct relay_store *relay_store_pg_port(struct relay_store_pg *store) {
+    return &store->port;
+}
+
+static void on_timer_closed(uv_handle_t *timer) {
+    free(timer);
+}
+
+static void on_conn_closed(void *arg) {
+    free(arg);
+}
+
+void relay_store_pg_close(struct relay_store_pg *store) {
+    uv_close((uv_handle_t *)store->timer, on_timer_closed);
+    uv_close((uv_handle_t *)store->gauges, on_timer_closed);
+    db_conn_close(store->conn, on_conn_closed, store);
+}

@@ -1,0 +1,21 @@
+// relay_store_pg: the relay's store on PostgreSQL: one connection, one operation in flight.
+#pragma once
+#include "relay/relay.h"
+#include <uv.h>
+
+struct relay_store_pg;
+
+struct relay_store_pg_options {
+    const char *url;
+    bool pooled;
+    struct relay *relay; // keeps; gets every relay_on_* call
+    void *arg;
+    // Each may be NULL. first: no connection was ever established.
+    void (*on_up)(void *arg);
+    void (*on_down)(void *arg, const struct error *error, bool first);
+};
+
+struct relay_store_pg *relay_store_pg_new(uv_loop_t *loop, const struct relay_store_pg_options *options);
+const struct relay_store *relay_store_pg_port(struct relay_store_pg *store);
+// A pass in flight is finished or rolled back by the server; either way nothing is lost (G3).
+void relay_store_pg_close(struct relay_store_pg *store);

@@ -1,0 +1,10 @@
+-- The pass of a single event, after its batch failed or when its retry is due.
+-- Parameters: $1 its seq. Rows: one; see fan_out.sql (0 events: another relay has it, or did it).
+-- Locks: that event. Index: primary key.
+with claimed as materialized (
+  select e.ctid as row_id, e.type_id, e.scope
+    from rowbell.events e
+   where e.seq = $1::bigint and e.fanned_out_at is null and e.poisoned_at is null
+     for update skip locked
+),
+\ir fan_out.sql
