@@ -2,6 +2,6 @@
 #pragma once
 #include <stdint.h>
 
-uint64_t clock_ms(void);        // monotonic, milliseconds
-uint64_t clock_ns(void);        // monotonic, nanoseconds
-int64_t clock_wall_us(void);    // microseconds since 1970
+uint64_t clock_ms(void);     // monotonic, milliseconds
+uint64_t clock_ns(void);     // monotonic, nanoseconds
+int64_t clock_wall_us(void); // microseconds since 1970

@@ -5,9 +5,9 @@
 //   (the flag may be repeated; a variable is split at commas)
 // A STRING whose argument is words between bars ("logfmt|json") takes only these. INT is 0 to 2147483647.
 #pragma once
+#include "common/error.h"
 #include <stdbool.h>
 #include <stddef.h>
-#include "common/error.h"
 
 struct config_list {
     const char **items; // owned by the config; views inside

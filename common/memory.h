@@ -2,6 +2,6 @@
 #pragma once
 #include <stddef.h>
 
-void *memory_alloc(size_t bytes);                           // zeroed; returns owned, free() it
+void *memory_alloc(size_t bytes);                            // zeroed; returns owned, free() it
 void *memory_resize(void *block, size_t count, size_t size); // like reallocarray; new bytes are not zeroed
-char *memory_copy_text(const char *text);                   // strdup; NULL gives NULL
+char *memory_copy_text(const char *text);                    // strdup; NULL gives NULL

@@ -4,8 +4,8 @@
 // The registry is process-wide (one loop, one thread). Series are made at first use; label values come from small
 // fixed sets, never from the wire.
 #pragma once
-#include <stdint.h>
 #include "common/buffer.h"
+#include <stdint.h>
 
 enum metric_kind { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
 

@@ -12,10 +12,10 @@
 // loop has no handle left. A second signal, or `--drain` + 2 s, ends the process at once with status 1. The admin
 // endpoint is closed before on_stop and `admin` is NULL from then on: read it from here each time, keep no copy.
 #pragma once
-#include <stdbool.h>
-#include <uv.h>
 #include "common/config.h"
 #include "common/error.h"
+#include <stdbool.h>
+#include <uv.h>
 
 struct admin_endpoint;
 
@@ -32,8 +32,9 @@ struct process {
     uv_timer_t drain_timer;
 };
 
-// Parses flags (exit_status 0 for --help, 2 for a usage error, printed to stderr; no database URL is one), sets up log, ignores SIGPIPE, raises
-// RLIMIT_NOFILE, initialises the loop, binds the admin listener (a taken port is a one-line error). False: return exit_status.
+// Parses flags (exit_status 0 for --help, 2 for a usage error, printed to stderr; no database URL is one), sets up log,
+// ignores SIGPIPE, raises RLIMIT_NOFILE, initialises the loop, binds the admin listener (a taken port is a one-line
+// error). False: return exit_status.
 bool process_init(struct process *process, const struct config_program *program, int argc, char **argv, void *config);
 // Ends the process with this error: one line on stderr "rowbell-relay: TEXT", exit status by error_exit_status.
 // Calls on_stop, as a signal would.

@@ -6,9 +6,9 @@
 //
 // Entry i has position first + i; the predecessor of the first is prev. At most STREAM_MESSAGE_MAX_ENTRIES entries.
 #pragma once
+#include "common/buffer.h"
 #include <stdbool.h>
 #include <stdint.h>
-#include "common/buffer.h"
 
 enum { STREAM_MESSAGE_MAX_ENTRIES = 200 };
 
@@ -17,7 +17,7 @@ struct stream_entry {
     int64_t prev;
     const char *scope; // NULL: none
     const char *name;
-    const char *key;   // NULL: the whole collection
+    const char *key; // NULL: the whole collection
     const char *op;
 };
 
@@ -25,8 +25,9 @@ struct stream_entry {
 void stream_message_begin(struct buffer *buffer, int64_t prev, int64_t first, int count);
 void stream_message_entry(struct buffer *buffer, const struct stream_entry *entry);
 
-// Reads a message in place (the bytes are changed: escapes are undone). each is called per entry, in order; its strings are
-// views. False: not a message of a known version, or damaged; each may then have been called for some entries.
-bool stream_message_read(char *bytes, size_t length, void (*each)(void *arg, const struct stream_entry *entry), void *arg);
+// Reads a message in place (the bytes are changed: escapes are undone). each is called per entry, in order; its strings
+// are views. False: not a message of a known version, or damaged; each may then have been called for some entries.
+bool stream_message_read(char *bytes, size_t length, void (*each)(void *arg, const struct stream_entry *entry),
+                         void *arg);
 // "rowbell:<installation>:stream:<id>"
 void stream_channel(char *ret_channel, size_t size, const char *installation, int stream_id);
