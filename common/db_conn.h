@@ -50,7 +50,10 @@ struct db_conn_options {
     void *arg;
     // Each may be NULL. on_up after every (re)connect, before any batch is accepted from elsewhere.
     void (*on_up)(void *arg, struct db_conn *conn);
-    // first: no connection was ever established (a start with a wrong URL should fail, not wait).
+    // Once an outage, after the callbacks of the batches that were in flight; again in the same outage only when the next
+    // try ends in ERROR_AUTH or ERROR_SCHEMA, which time alone does not heal. All tries go on by themselves.
+    // first: no connection was ever established (a start with a wrong URL should fail, not wait). A URL that cannot be
+    // read is ERROR_USAGE.
     void (*on_down)(void *arg, struct db_conn *conn, const struct error *error, bool first);
     void (*on_notify)(void *arg, const char *channel, const char *payload);
 };
@@ -59,16 +62,21 @@ struct db_conn *db_conn_new(uv_loop_t *loop, const struct db_conn_options *optio
 bool db_conn_is_up(const struct db_conn *conn);
 uint64_t db_conn_answered_ms(const struct db_conn *conn); // clock_ms of the last answer; 0 before the first
 int db_conn_backend_pid(const struct db_conn *conn);      // 0 when down
-// Batches in flight get ERROR_CANCELLED; on_closed (may be NULL) is called when the memory is gone. NULL conn is allowed.
+// In later turns of the loop batches in flight get ERROR_CANCELLED, then on_closed (may be NULL) is called, when the memory
+// is gone; their args must live until then. on_up, on_down and on_notify are not called any more. Once only. NULL conn is
+// allowed: on_closed is called at once.
 void db_conn_close(struct db_conn *conn, void (*on_closed)(void *arg), void *arg);
-// Drops the connection and connects anew, as if it had been lost.
+// Drops the connection and connects anew, as if it had been lost: at once for the server, callbacks and on_down follow
+// in the loop's next turn. No effect on a conn that is down.
 void db_conn_reset(struct db_conn *conn, const char *reason);
 
 // A batch is begun, filled and sent in one go, without returning to the loop. On a conn that is down the callback
-// gets ERROR_CONNECT in a later turn. values are text format, copied; NULL is SQL NULL.
+// gets ERROR_CONNECT in a later turn. values are text format, copied; NULL is SQL NULL. A statement is prepared ahead of
+// its batch, so it cannot name what an earlier statement of the same batch creates.
 struct db_batch *db_batch_begin(struct db_conn *conn);
 void db_batch_add(struct db_batch *batch, const struct db_statement *statement, int value_count,
                   const char *const *values);
+// deadline_ms counts from here; 0: statement_timeout_ms and 5 s. done may be NULL.
 void db_batch_send(struct db_batch *batch, unsigned deadline_ms, db_done *done, void *arg);
 // The common case: a batch of one.
 void db_query(struct db_conn *conn, const struct db_statement *statement, int value_count, const char *const *values,

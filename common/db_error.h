@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include "common/error.h"
 
-// Fills an ERROR_SQL (or AUTH for 28xxx and 3D000, CONNECT for 57P0x and 08xxx) from a failed result; the text is the
-// primary message only, since details may hold row values.
+// Fills an ERROR_SQL (or AUTH for 28xxx and 3D000, CONNECT for 57P0x, 08xxx and whatever else ends the session) from a
+// failed result; the text is the primary message only, since details may hold row values.
 void db_error_from_result(const PGresult *result, struct error *ret_error);
 void db_error_from_conn(const PGconn *conn, struct error *ret_error); // a failed connection; never shows the password
 // A fault of the system, not of the row: classes 08 25 28 3D 40 42 53 55 57 58 XX, and every error without SQLSTATE.
