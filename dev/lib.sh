@@ -144,7 +144,7 @@ as_postgres() {
 
 # A port that nobody listens on, below those that the kernel gives to outgoing connections.
 free_port() {
-    python3 -c '
+    python3 -ISc '
 import random, socket
 while True:
     port = random.randrange(20000, 32000)
@@ -213,7 +213,7 @@ pg_start() {
 
 pg_set_password() {
     local password
-    password=$(python3 -c 'import secrets; print(secrets.token_hex(16))')
+    password=$(python3 -ISc 'import secrets; print(secrets.token_hex(16))')
     pg_psql -c "alter role postgres password '$password'"
     (umask 077 && echo "$password" >"$1/pg-password")
 }
