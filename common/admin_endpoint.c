@@ -87,14 +87,17 @@ struct admin_endpoint *admin_endpoint_new(uv_loop_t *loop, const char *listen, s
 }
 
 const char *admin_endpoint_address(const struct admin_endpoint *admin) {
-    return http_server_address(admin->server);
+    return admin == NULL ? "" : http_server_address(admin->server);
 }
 
 void admin_endpoint_set_ready(struct admin_endpoint *admin, const char *reason) {
-    admin->not_ready = reason;
+    if (admin != NULL)
+        admin->not_ready = reason;
 }
 
 void admin_endpoint_on_scrape(struct admin_endpoint *admin, void (*on_scrape)(void *arg), void *arg) {
+    if (admin == NULL)
+        return;
     admin->on_scrape = on_scrape;
     admin->scrape_arg = arg;
 }

@@ -7,7 +7,7 @@
 
 struct admin_endpoint;
 
-// Every function but _new accepts NULL and does nothing: a process that is stopping has none any more.
+// Every function but _new accepts NULL and does nothing (the address is ""): a process that is stopping has none any more.
 struct admin_endpoint *admin_endpoint_new(uv_loop_t *loop, const char *listen, struct error *ret_error);
 const char *admin_endpoint_address(const struct admin_endpoint *admin);
 // reason NULL: ready. Else a static text such as "database: not connected". Not ready ("starting") until told.

@@ -1,0 +1,16 @@
+#include "tests/support/fixture.h"
+#include "tests/unit/common/tests.h"
+
+static void add_tests(Suite *suite) {
+    error_tests(suite);
+    buffer_tests(suite);
+    backoff_tests(suite);
+    config_tests(suite);
+    metrics_tests(suite);
+    process_tests(suite);
+    stream_message_tests(suite);
+}
+
+int main(void) {
+    return suite_main("common", add_tests);
+}

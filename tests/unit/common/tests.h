@@ -1,0 +1,11 @@
+// The unit tests of common/: each file adds its cases to the one suite of main.c.
+#pragma once
+#include <check.h>
+
+void error_tests(Suite *suite);
+void buffer_tests(Suite *suite);
+void backoff_tests(Suite *suite);
+void config_tests(Suite *suite);
+void metrics_tests(Suite *suite);
+void process_tests(Suite *suite);
+void stream_message_tests(Suite *suite);
