@@ -1,13 +1,14 @@
 // admin_endpoint: /healthz (the loop turns), /readyz (work can make progress: 200 "ready" or 503 with the reason) and
 // /metrics, on --admin-listen of every process.
 #pragma once
+#include "common/error.h"
 #include <stdbool.h>
 #include <uv.h>
-#include "common/error.h"
 
 struct admin_endpoint;
 
-// Every function but _new accepts NULL and does nothing (the address is ""): a process that is stopping has none any more.
+// Every function but _new accepts NULL and does nothing (the address is ""): a process that is stopping has none any
+// more.
 struct admin_endpoint *admin_endpoint_new(uv_loop_t *loop, const char *listen, struct error *ret_error);
 const char *admin_endpoint_address(const struct admin_endpoint *admin);
 // reason NULL: ready. Else a static text such as "database: not connected". Not ready ("starting") until told.
