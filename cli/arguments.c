@@ -292,6 +292,18 @@ bool option_each(const struct cli *cli, const char *flag, char separator, bool (
     return true;
 }
 
+bool option_choice(const struct cli *cli, const char *flag, const char *const *choices, struct error *ret_error) {
+    const char *text = option_value(cli, flag);
+    char list[200] = "";
+    for (const char *const *choice = choices; text != NULL && *choice != NULL; choice++) {
+        if (strcmp(text, *choice) == 0)
+            return true;
+        size_t length = strlen(list);
+        snprintf(list + length, sizeof(list) - length, "%s%s", length > 0 ? ", " : "", *choice);
+    }
+    return text == NULL || error_set(ret_error, ERROR_USAGE, "--%s %s: expected one of %s", flag, text, list);
+}
+
 bool option_integer(const struct cli *cli, const char *flag, int64_t least, int64_t most, int64_t *ret_value,
                     struct error *ret_error) {
     const char *text = option_value(cli, flag);

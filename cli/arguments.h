@@ -23,6 +23,8 @@ const char *option_value(const struct cli *cli, const char *flag); // view; NULL
 // each returns false.
 bool option_each(const struct cli *cli, const char *flag, char separator, bool (*each)(void *arg, const char *value),
                  void *arg);
+// True when the flag was not given, or is one of these (ends with NULL).
+bool option_choice(const struct cli *cli, const char *flag, const char *const *choices, struct error *ret_error);
 // *ret_value is left alone when the flag was not given.
 bool option_integer(const struct cli *cli, const char *flag, int64_t least, int64_t most, int64_t *ret_value,
                     struct error *ret_error);

@@ -35,9 +35,8 @@ struct cli {
     struct given_option *given; // owned; in the order of the command line
     int given_count;
     bool json;
-    PGconn *conn;       // owned; NULL until cli_connect
-    char *search_path;  // owned; the one of the user, before ours was set
-    bool schema_exists; // after cli_connect
+    PGconn *conn;      // owned; NULL until cli_connect
+    char *search_path; // owned; the one of the user, before ours was set
 };
 
 bool run_migrate(struct cli *cli, struct error *ret_error);

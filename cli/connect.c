@@ -1,13 +1,21 @@
 #include "cli/connect.h"
 #include "cli/arguments.h"
+#include "common/clock.h"
 #include "common/db_error.h"
 #include "common/memory.h"
 #include "common/schema_version.h"
+#include <poll.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char expected_url[] = "expected postgres://user:password@host:5432/database";
+
+static const char refused[] = "check user, password and database name in --database-url or DATABASE_URL";
+static const char unreachable[] = "is PostgreSQL running, and is --database-url or DATABASE_URL right?";
+
+enum { DEFAULT_CONNECT_TIMEOUT_MS = 10000 };
 
 static const char *environment(const char *name) {
     const char *value = getenv(name);
@@ -40,14 +48,9 @@ static bool check_url(const char *url, struct error *ret_error) {
     char *message = NULL;
     PQconninfoOption *options = PQconninfoParse(url, &message);
     if (options == NULL) {
-        // What follows the first quote is a piece of the URL, perhaps of its password.
-        char *cut = message != NULL ? strpbrk(message, ":\"\n") : NULL;
-        if (cut != NULL)
-            *cut = 0;
-        error_set(ret_error, ERROR_USAGE, "the database URL is malformed (%s): %s",
-                  message != NULL && message[0] != 0 ? message : "not understood", expected_url);
+        // libpq's message quotes a piece of the URL, perhaps of its password.
         PQfreemem(message);
-        return false;
+        return error_set(ret_error, ERROR_USAGE, "the database URL is malformed: %s", expected_url);
     }
     bool ok = true;
     for (const PQconninfoOption *option = options; option->keyword != NULL; option++)
@@ -81,15 +84,49 @@ static bool set_up_session(struct cli *cli, enum connect_for purpose, struct err
                             ret_error);
 }
 
-static bool check_schema(struct cli *cli, struct error *ret_error) {
+static bool check_schema(struct cli *cli, enum connect_for purpose, struct error *ret_error) {
     PGresult *result = PQexec(cli->conn, schema_version_sql);
     bool ok = PQresultStatus(result) == PGRES_TUPLES_OK;
     struct error sql_error = {0};
     if (!ok)
         db_error_from_result(result, &sql_error);
-    bool usable = schema_version_check(ok ? result : NULL, ok ? NULL : &sql_error, ret_error);
+    bool usable = (purpose == CONNECT_FOR_PUBLISH && strcmp(sql_error.sqlstate, "42501") == 0) ||
+                  schema_version_check(ok ? result : NULL, ok ? NULL : &sql_error, ret_error);
     PQclear(result);
     return usable;
+}
+
+static long connect_timeout_ms(const PGconn *conn) {
+    long seconds = 0;
+    PQconninfoOption *options = PQconninfo((PGconn *)conn);
+    for (const PQconninfoOption *option = options; option != NULL && option->keyword != NULL; option++)
+        if (strcmp(option->keyword, "connect_timeout") == 0 && option->val != NULL)
+            seconds = atol(option->val);
+    PQconninfoFree(options);
+    return seconds > 0 ? seconds * 1000 : DEFAULT_CONNECT_TIMEOUT_MS;
+}
+
+// PQconnectdb would do, if it left room to ask for verbose errors: only they carry the SQLSTATE of a refusal. False:
+// the time is over.
+static bool connect_blocking(struct cli *cli, const char *url) {
+    const char *const keys[] = {"fallback_application_name", "dbname", NULL};
+    const char *const values[] = {"rowbell", url, NULL};
+    cli->conn = PQconnectStartParams(keys, values, 1);
+    if (cli->conn == NULL || PQstatus(cli->conn) == CONNECTION_BAD)
+        return true;
+    PQsetErrorVerbosity(cli->conn, PQERRORS_VERBOSE);
+    uint64_t deadline = clock_ms() + (uint64_t)connect_timeout_ms(cli->conn);
+    PostgresPollingStatusType wanted = PGRES_POLLING_WRITING;
+    while (wanted != PGRES_POLLING_OK && wanted != PGRES_POLLING_FAILED) {
+        uint64_t now = clock_ms();
+        struct pollfd socket = {.fd = PQsocket(cli->conn),
+                                .events = wanted == PGRES_POLLING_READING ? POLLIN : POLLOUT};
+        if (now >= deadline || poll(&socket, 1, (int)(deadline - now)) == 0)
+            return false;
+        wanted = PQconnectPoll(cli->conn);
+    }
+    PQsetErrorVerbosity(cli->conn, PQERRORS_DEFAULT);
+    return true;
 }
 
 bool cli_connect(struct cli *cli, enum connect_for purpose, struct error *ret_error) {
@@ -99,21 +136,18 @@ bool cli_connect(struct cli *cli, enum connect_for purpose, struct error *ret_er
                          expected_url);
     if (!check_url(url, ret_error))
         return false;
-    // What comes later wins: the URL may say its own connect_timeout.
-    const char *const keys[] = {"connect_timeout", "fallback_application_name", "dbname", NULL};
-    const char *const values[] = {"10", "rowbell", url, NULL};
-    cli->conn = PQconnectdbParams(keys, values, 1);
+    if (!connect_blocking(cli, url))
+        return error_set(ret_error, ERROR_CONNECT, "the database did not answer in time: %s", unreachable);
     if (PQstatus(cli->conn) != CONNECTION_OK) {
         db_error_from_conn(cli->conn, ret_error);
         size_t length = strlen(ret_error->text);
-        snprintf(ret_error->text + length, sizeof(ret_error->text) - length, "%s",
-                 ret_error->code == ERROR_AUTH
-                     ? ": check user, password and database name in --database-url or DATABASE_URL"
-                     : ": is PostgreSQL running, and is --database-url or DATABASE_URL right?");
+        snprintf(ret_error->text + length, sizeof(ret_error->text) - length, ": %s",
+                 ret_error->code == ERROR_AUTH ? refused : unreachable);
         return false;
     }
     PQsetNoticeReceiver(cli->conn, print_notice, NULL);
-    return set_up_session(cli, purpose, ret_error) && (purpose == CONNECT_FOR_MIGRATE || check_schema(cli, ret_error));
+    return set_up_session(cli, purpose, ret_error) &&
+           (purpose == CONNECT_FOR_MIGRATE || check_schema(cli, purpose, ret_error));
 }
 
 void cli_disconnect(struct cli *cli) {

@@ -5,6 +5,7 @@
 
 enum connect_for {
     CONNECT_FOR_WORK,    // the schema must be there and usable by this program; statements end after 30 s
+    CONNECT_FOR_PUBLISH, // the same, but an owner of a table need not be allowed to read our tables
     CONNECT_FOR_MIGRATE, // any schema or none, no statement limit, --direct-database-url wins
 };
 
