@@ -24,7 +24,16 @@ packages_for() {
     esac
 }
 package_known() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9]'; }
-package_installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+# Some may come from elsewhere: then their program counts.
+package_installed() {
+    case $1 in
+    nodejs) command -v node >/dev/null && return ;;
+    npm | chromium | docker-compose | redis-server) command -v "$1" >/dev/null && return ;;
+    nginx-light) command -v nginx >/dev/null && return ;;
+    postgresql) pg_bin_find >/dev/null && return ;;
+    esac
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
 
 # packages_need NEED...: installs what is missing, as root; a user is told the line to type.
 packages_need() {
@@ -35,11 +44,6 @@ packages_need() {
             package_installed "$package" || missing+=("$package")
         done
     done
-    # A server of another origin (postgresql-17 of the PostgreSQL project, say) is as good.
-    if pg_bin_find >/dev/null; then missing=("${missing[@]/#postgresql/}"); fi
-    if command -v nginx >/dev/null; then missing=("${missing[@]/#nginx-light/}"); fi
-    # shellcheck disable=SC2206 # splits on purpose: empty items go
-    missing=(${missing[@]})
     [ ${#missing[@]} -gt 0 ] || return 0
     if [ "$(id -u)" -ne 0 ]; then
         say "These packages are missing. Install them, then run this again:"
@@ -50,42 +54,52 @@ packages_need() {
     mkdir -p "$state"
     exec 8>"$state/apt.lock"
     flock 8
-    (packages_install "${missing[@]}") 8>&- || die "apt-get failed: see $state/apt.log"
+    if ! (packages_install "${missing[@]}") 8>&-; then
+        tail -5 "$state/apt.log" >&2
+        die "apt-get failed: see $state/apt.log"
+    fi
     exec 8>&-
 }
 
 # Debian's servers start themselves and make a cluster when they are installed. Neither is wanted here, and the machine
 # is left as it was: both switches are taken back, and a service that came with this is not enabled for the next boot.
+# Runs in a subshell of its own; its status is that of apt-get.
 packages_install() {
-    local policy=/usr/sbin/policy-rc.d saved='' cluster=/etc/postgresql-common/createcluster.d
-    # shellcheck disable=SC2317 # called by the trap
-    restore() {
-        rm -f "$policy" "$cluster/rowbell.conf"
-        [ -z "$saved" ] || mv "$saved" "$policy"
-    }
-    trap restore EXIT
+    policy=/usr/sbin/policy-rc.d
+    policy_saved='' cluster_made=''
+    cluster=/etc/postgresql-common/createcluster.d
+    trap packages_switches_back EXIT
     trap 'exit 130' INT TERM
     if [ -e "$policy" ]; then
-        saved=$policy.before-rowbell
-        mv "$policy" "$saved"
+        policy_saved=$policy.before-rowbell
+        mv "$policy" "$policy_saved"
     fi
     printf '#!/bin/sh\nexit 101\n' >"$policy"
     chmod 755 "$policy"
+    cluster_made=$([ -d "$cluster" ] || echo yes)
     mkdir -p "$cluster"
     echo 'create_main_cluster = false' >"$cluster/rowbell.conf"
 
-    local had_redis=no had_nginx=no
-    ! command -v redis-server >/dev/null || had_redis=yes
-    ! command -v nginx >/dev/null || had_nginx=yes
     export DEBIAN_FRONTEND=noninteractive
-    local log=$state/apt.log
-    apt-get install -y --no-install-recommends "$@" >"$log" 2>&1 </dev/null ||
-        { apt-get update >>"$log" 2>&1 </dev/null &&
-            apt-get install -y --no-install-recommends "$@" >>"$log" 2>&1 </dev/null; }
-    if command -v systemctl >/dev/null; then
-        [ $had_redis = yes ] || systemctl --quiet disable redis-server >>"$log" 2>&1 || true
-        [ $had_nginx = yes ] || systemctl --quiet disable nginx >>"$log" 2>&1 || true
+    local log=$state/apt.log service status=0 new=()
+    for service in redis-server nginx; do
+        command -v "$service" >/dev/null || new+=("$service")
+    done
+    # The lists of a fresh machine are empty or old: then they are fetched, and it is tried again.
+    if ! apt-get install -y --no-install-recommends "$@" >"$log" 2>&1 </dev/null; then
+        apt-get update >>"$log" 2>&1 </dev/null
+        apt-get install -y --no-install-recommends "$@" >>"$log" 2>&1 </dev/null || status=$?
     fi
+    if command -v systemctl >/dev/null; then
+        for service in "${new[@]}"; do systemctl --quiet disable "$service" >>"$log" 2>&1 || true; done
+    fi
+    exit "$status"
+}
+packages_switches_back() {
+    rm -f "$policy" "$cluster/rowbell.conf"
+    [ -z "$policy_saved" ] || mv "$policy_saved" "$policy"
+    # The directory belongs to whoever made it; postgresql-common may have come meanwhile and then reads it.
+    [ -z "$cluster_made" ] || rmdir --ignore-fail-on-non-empty "$cluster"
 }
 
 # ---- build ---------------------------------------------------------------------------------------------------------
@@ -281,6 +295,18 @@ migrate() {
         psql -qX -v ON_ERROR_STOP=1 "$1" -f "$m/roles.sql" -f "$m/bootstrap.sql" -c 'set role rowbell_owner' \
             -f "$m/0001_outbox.sql" $(printf -- '-f %s ' "$m"/functions/*.sql) -c 'reset role'
     fi
+}
+
+# node_find: Node 20 or newer. Debian 12 has 18, so npm brings one of its own (tests/package.json).
+node_find() {
+    local node
+    for node in "$root"/tests/node_modules/node-linux-*/bin/node; do
+        if [ -x "$node" ]; then
+            echo "$node"
+            return
+        fi
+    done
+    command -v node
 }
 
 # npm_need: the packages of tests/package.json, once for each state of the lock file.
