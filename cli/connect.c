@@ -162,11 +162,17 @@ static const struct remedy {
     const char *sqlstate;
     const char *text;
 } remedies[] = {
-    {"42501", "connect as the table's owner, or as a member of rowbell_operator"},
+    {"42501", "connect as who may: the owner of the table to publish, a member of rowbell_operator for the rest"},
     {"42883", "the schema is older than this program: run rowbell migrate"},
     {"55P03", "another transaction holds the lock: let it end and try again"},
     {"57014", "the statement took too long and was ended"},
 };
+
+// "rowbell.publish: there is..." and "rowbell: there is..." are for those who read SQL.
+static const char *without_prefix(const char *text) {
+    size_t name = strspn(text, "abcdefghijklmnopqrstuvwxyz_.");
+    return strncmp(text, "rowbell", 7) == 0 && strncmp(text + name, ": ", 2) == 0 ? text + name + 2 : text;
+}
 
 void cli_error_from_result(const PGresult *result, struct error *ret_error) {
     db_error_from_result(result, ret_error);
@@ -176,15 +182,10 @@ void cli_error_from_result(const PGresult *result, struct error *ret_error) {
         for (size_t i = 0; i < sizeof(remedies) / sizeof(*remedies); i++)
             if (strcmp(ret_error->sqlstate, remedies[i].sqlstate) == 0)
                 hint = remedies[i].text;
-    if (hint == NULL)
-        return;
-    enum error_code code = ret_error->code;
-    char sqlstate[sizeof(ret_error->sqlstate)];
-    memcpy(sqlstate, ret_error->sqlstate, sizeof(sqlstate));
-    char text[sizeof(ret_error->text)];
-    memcpy(text, ret_error->text, sizeof(text));
-    error_set(ret_error, code, "%s: %s", text, hint);
-    memcpy(ret_error->sqlstate, sqlstate, sizeof(sqlstate));
+    struct error plain = *ret_error;
+    error_set(ret_error, plain.code, "%s%s%s", without_prefix(plain.text), hint != NULL ? ": " : "",
+              hint != NULL ? hint : "");
+    memcpy(ret_error->sqlstate, plain.sqlstate, sizeof(plain.sqlstate));
 }
 
 static bool take_result(struct cli *cli, PGresult *result, PGresult **ret_result, struct error *ret_error) {

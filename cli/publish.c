@@ -17,14 +17,16 @@ struct relation {
 
 static bool relation_find(struct cli *cli, struct relation *relation, struct error *ret_error) {
     const char *values[] = {cli->arguments[0], cli->search_path};
-    if (!cli_query(cli, &sql_relation_find, 2, values, &relation->row, ret_error))
+    bool ok = cli_query(cli, &sql_relation_find, 2, values, &relation->row, ret_error);
+    // 42601, 42602, 0A000: not the name of anything ("a..b").
+    bool no_name = !ok && (strncmp(ret_error->sqlstate, "4260", 4) == 0 || strcmp(ret_error->sqlstate, "0A000") == 0);
+    if (!ok && !no_name)
         return false;
-    if (PQgetisnull(relation->row, 0, 0))
+    if (no_name || PQgetisnull(relation->row, 0, 0))
         return error_set(
             ret_error, ERROR_SQL,
-            "there is no table %s: check its name, and put its schema before it (app.%s) if it is not on the "
-            "search_path",
-            cli->arguments[0], cli->arguments[0]);
+            "there is no table %s: check its name, and put its schema before it if it is not on the search_path",
+            cli->arguments[0]);
     relation->oid = PQgetvalue(relation->row, 0, 0);
     relation->name = PQgetvalue(relation->row, 0, 1);
     return true;

@@ -96,8 +96,10 @@ bool run_subscription_add_webhook(struct cli *cli, struct error *ret_error) {
     if (!option_given(cli, "type"))
         return error_set(ret_error, ERROR_USAGE,
                          "--type is missing: give at least one pattern such as posts.update, 'posts.*' or '*'");
-    if (!http_url_check(url, option_given(cli, "allow-http"), ret_error))
-        return false;
+    struct error refused = {0};
+    if (!http_url_check(url, option_given(cli, "allow-http"), &refused))
+        return error_set(ret_error, refused.code,
+                         "%s: expected https://host/path, or http://host/path with --allow-http", refused.text);
     json_object *options;
     struct buffer types = {0};
     PGresult *added = NULL;

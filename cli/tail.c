@@ -169,8 +169,10 @@ static bool tail_set_up(struct tail *tail, struct error *ret_error) {
     const char *last_id = option_value(tail->cli, "last-event-id");
     if (url == NULL)
         url = "http://127.0.0.1:8080/events";
-    if (!http_url_check(url, true, ret_error) ||
-        !option_integer(tail->cli, "count", 1, INT64_MAX, &tail->wanted, ret_error))
+    struct error refused = {0};
+    if (!http_url_check(url, true, &refused))
+        return error_set(ret_error, refused.code, "%s: expected http://host:8080/events", refused.text);
+    if (!option_integer(tail->cli, "count", 1, INT64_MAX, &tail->wanted, ret_error))
         return false;
     if (last_id != NULL && strpbrk(last_id, "\r\n") != NULL)
         return error_set(ret_error, ERROR_USAGE, "--last-event-id: a line break cannot be in an id");
