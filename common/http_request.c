@@ -61,6 +61,7 @@ struct http_parser {
     enum scan scan;
     enum http_parse result;
     int status;
+    bool head_done;
     bool complete; // llhttp saw the end of the message
     bool trailing; // the fields after a chunked body
     bool expects_continue;
@@ -457,6 +458,8 @@ static int check_fields(struct http_parser *parser, bool http_1_1) {
             return 417;
         parser->expects_continue = true;
     }
+    parser->head_done = true;
+    parser->token_length = 0;
     parser->scan = encoding != NULL ? SCAN_CHUNK_SIZE : parser->remaining > 0 ? SCAN_LENGTH : SCAN_END;
     parser->expects_continue = parser->expects_continue && parser->scan != SCAN_END;
     return 0;
@@ -541,7 +544,7 @@ enum http_parse http_parser_feed(struct http_parser *parser, const char *bytes, 
     size_t at = 0;
     int status = parser->result == HTTP_PARSE_BAD ? parser->status : 0;
     assert(parser->result != HTTP_PARSE_DONE); // reset first
-    while (at < length && parser->scan < SCAN_HEAD_WHOLE && status == 0) {
+    while (at < length && !parser->head_done && parser->scan != SCAN_HEAD_WHOLE && status == 0) {
         if (parser->head_length == HTTP_HEAD_MAX_BYTES) {
             status = 431;
             break;
@@ -551,7 +554,7 @@ enum http_parse http_parser_feed(struct http_parser *parser, const char *bytes, 
     }
     if (status == 0 && parser->scan == SCAN_HEAD_WHOLE)
         status = finish_head(parser);
-    if (status == 0 && parser->scan > SCAN_HEAD_WHOLE && parser->scan != SCAN_END) {
+    if (status == 0 && parser->head_done && parser->scan != SCAN_END) {
         size_t scanned = 0;
         status = scan_body(parser, bytes + at, length - at, &scanned);
         // What comes before the offending byte is llhttp's to judge first, however the bytes were cut.
@@ -564,6 +567,7 @@ enum http_parse http_parser_feed(struct http_parser *parser, const char *bytes, 
         return refuse(parser, status, ret_status);
     if (parser->scan != SCAN_END)
         return HTTP_PARSE_MORE;
+    assert(parser->complete);
     parser->request.body = buffer_cstr(&parser->body);
     parser->request.body_length = parser->body.length;
     parser->result = HTTP_PARSE_DONE;
@@ -571,7 +575,7 @@ enum http_parse http_parser_feed(struct http_parser *parser, const char *bytes, 
 }
 
 bool http_parser_expects_continue(struct http_parser *parser) {
-    bool expects = parser->expects_continue && parser->scan > SCAN_HEAD_WHOLE && parser->result == HTTP_PARSE_MORE;
+    bool expects = parser->expects_continue && parser->head_done && parser->result == HTTP_PARSE_MORE;
     if (expects)
         parser->expects_continue = false;
     return expects;
