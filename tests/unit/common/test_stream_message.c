@@ -135,7 +135,7 @@ static const struct {
     ROW("rowbell-stream 1 1 2 1\n\\N\t\\N\t1\tupdate\n"),   // name and op are never NULL
     ROW("rowbell-stream 1 1 2 1\n\\N\ta\t1\t\\N\n"),
     ROW("rowbell-stream 1 1 2 1\n\\N\ta\t1\tdrop\n"),        // no such op
-    ROW("rowbell-stream 1 1 2 1\n\\Nx\ta\t1\tupdate\n"),     // \N is a whole field or nothing
+    ROW("rowbell-stream 1 1 2 1\n\\Nxa\t1\tupdate\n"),       // \N is a whole field or nothing
     ROW("rowbell-stream 1 1 2 1\n\\N\ta\t\\x31\tupdate\n"),  // an escape that we never write
     ROW("rowbell-stream 1 1 2 1\n\\N\ta\t1\0002\tupdate\n"), // a NUL would cut the key
 };
