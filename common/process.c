@@ -46,7 +46,9 @@ void process_stop(struct process *process) {
     if (process->stopping)
         return;
     process->stopping = true;
-    log_info("process_stopping", LOG_INT("drain_ms", process->config->drain_ms));
+    // A failed start is one line on stderr, for the person who just typed the command.
+    if (process->exit_status == 0)
+        log_info("process_stopping", LOG_INT("drain_ms", process->config->drain_ms));
     uv_timer_start(&process->drain_timer, on_drain_over, (uint64_t)process->config->drain_ms + drain_grace_ms, 0);
     // Closed at once, since a scraper's idle connection would keep the loop alive: "not ready" is then "refused".
     admin_endpoint_close(process->admin);

@@ -190,6 +190,7 @@ START_TEST(process_fail_reports_the_first_error) {
     ck_assert_int_eq(wait_status(), 4);
     ck_assert_ptr_nonnull(strstr(said, "rowbell-child: the schema is missing: run `rowbell migrate`\n"));
     ck_assert_ptr_null(strstr(said, "a consequence"));
+    ck_assert_ptr_null(strstr(said, "event="));
     ck_assert_ptr_nonnull(strstr(said, "on_stop 1\n"));
     ck_assert_ptr_null(strstr(said, "on_stop 2"));
 }
