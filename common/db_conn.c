@@ -896,7 +896,8 @@ static void conn_drop(struct db_conn *conn, const struct error *why) {
     conn_disconnect(conn, &error);
     uint64_t retry_ms = backoff_next_ms(&conn->backoff);
     bool news = down_is_news(conn, &error);
-    log_write(news ? LOG_WARN : LOG_DEBUG, "db_disconnected",
+    // The owner of an on_down says it in its own words.
+    log_write(news && !conn->options.on_down ? LOG_WARN : LOG_DEBUG, "db_disconnected",
               LOG_FIELDS(LOG_TEXT("application", conn->options.application_name), LOG_TEXT("reason", error.text),
                          LOG_INT("retry_ms", retry_ms)));
     if (news) {

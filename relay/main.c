@@ -33,12 +33,19 @@ struct relay_program {
     struct relay_config config;
     struct relay relay;
     struct relay_store_pg *store;
+    bool started;
 };
 
 static void on_up(void *arg) {
     struct relay_program *self = arg;
     admin_endpoint_set_ready(self->process.admin, NULL);
-    log_info("database_connected");
+    if (self->started) {
+        log_info("database_connected");
+    } else {
+        log_info("relay_started", LOG_TEXT("admin", admin_endpoint_address(self->process.admin)),
+                 LOG_INT("poll_ms", self->config.poll_ms));
+        self->started = true;
+    }
 }
 
 static void on_down(void *arg, const struct error *error, bool first) {
@@ -102,7 +109,5 @@ int main(int argc, char **argv) {
                });
     self.process.on_stop = on_stop;
     self.process.stop_arg = &self;
-    log_info("relay_started", LOG_TEXT("admin", admin_endpoint_address(self.process.admin)),
-             LOG_INT("poll_ms", self.config.poll_ms));
     return process_run(&self.process);
 }
