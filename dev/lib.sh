@@ -19,8 +19,8 @@ packages_for() {
         if package_known libllhttp-dev; then echo libllhttp-dev; else echo node-llhttp; fi
         ;;
     run) printf '%s\n' postgresql redis-server curl util-linux ;;
-    browser) printf '%s\n' nodejs npm chromium ;;
-    lint) printf '%s\n' clang clang-format clang-tidy libclang-rt-dev cppcheck docker-compose nginx-light ;;
+    browser) printf '%s\n' nodejs npm chromium nginx-light ;;
+    lint) printf '%s\n' clang clang-format clang-tidy libclang-rt-dev cppcheck docker-compose ;;
     esac
 }
 package_known() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9]'; }

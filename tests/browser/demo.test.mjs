@@ -1,59 +1,16 @@
 // The demo page in a real browser: what psql changes is on the page within a second (G5, through every process).
 import assert from 'node:assert/strict';
-import { execFile, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { promisify } from 'node:util';
 import { chromium } from 'playwright-core';
-
-const run = promisify(execFile);
-const server = process.env.ROWBELL_TEST_PG;
-const redis = process.env.ROWBELL_TEST_REDIS;
-const binaries = process.env.ROWBELL_TEST_BIN;
-assert.ok(server && redis && binaries, 'run this with dev/test --suite browser');
-
-const database = `t_browser_${process.pid}`;
-const url = `${server}/${database}`;
-const psql = async (sql, where = url) => (await run('psql', [where, '-qXAt', '-v', 'ON_ERROR_STOP=1', '-c', sql])).stdout;
-
-const daemons = [];
-function daemonStart(name, ...args) {
-    const daemon = spawn(`${binaries}/${name}/rowbell-${name}`, args, {
-        env: { PATH: process.env.PATH, DATABASE_URL: url, REDIS_URL: redis, ...sanitizerOptions() },
-        stdio: ['ignore', 'ignore', 'pipe'],
-    });
-    daemon.log = '';
-    daemon.stderr.setEncoding('utf8').on('data', (text) => (daemon.log += text));
-    daemon.ended = new Promise((resolve) => daemon.on('exit', (code, signal) => resolve(signal ?? code)));
-    daemon.ended.then((status) => (daemon.status = status));
-    daemons.push(daemon);
-    return daemon;
-}
-
-function sanitizerOptions() {
-    return Object.fromEntries(Object.entries(process.env).filter(([name]) => /^(A|UB)SAN_OPTIONS$/.test(name)));
-}
-
-// The port of the gateway, from its first log line.
-async function listenPort(daemon) {
-    for (const end = Date.now() + 10_000; Date.now() < end; ) {
-        const match = / listen=[^ ]*:(\d+)[ \n]/.exec(daemon.log);
-        if (match) return Number(match[1]);
-        assert.equal(daemon.status, undefined, `ended at once:\n${daemon.log}`);
-        await Promise.race([daemon.ended, new Promise((resolve) => daemon.stderr.once('data', resolve))]);
-    }
-    assert.fail(`no listen= in the log:\n${daemon.log}`);
-}
+import { daemonStart, databaseMake, everythingStop, listenPort, psql } from './harness.mjs';
 
 let browser;
 let page;
 let problems = [];
 
 before(async () => {
-    await psql(`create database ${database} template rowbell_template`, `${server}/postgres`);
-    await psql(`update rowbell.installation set id = replace(gen_random_uuid()::text, '-', '')`);
-    await psql(`create table posts (id text primary key, title text); insert into posts values ('row-of-the-test', 'old');
-                set client_min_messages = warning; select rowbell.publish('posts')`);
+    await databaseMake();
     daemonStart('relay');
     daemonStart('dispatcher');
     const port = await listenPort(daemonStart('gateway', '--listen', '127.0.0.1:0', '--demo'));
@@ -78,9 +35,7 @@ before(async () => {
 
 after(async () => {
     await browser?.close();
-    for (const daemon of daemons) daemon.kill('SIGTERM');
-    await Promise.all(daemons.map((daemon) => daemon.ended));
-    await psql(`drop database if exists ${database} with (force)`, `${server}/postgres`);
+    await everythingStop();
 });
 
 const pageText = () => page.evaluate(() => document.body.innerText);

@@ -1,0 +1,60 @@
+// What the tests in JavaScript stand on: a database of their own and our programs.
+import assert from 'node:assert/strict';
+import { execFile, spawn } from 'node:child_process';
+import { promisify } from 'node:util';
+
+const run = promisify(execFile);
+const server = process.env.ROWBELL_TEST_PG;
+const redis = process.env.ROWBELL_TEST_REDIS;
+const binaries = process.env.ROWBELL_TEST_BIN;
+assert.ok(server && redis && binaries, 'run this with dev/test --suite browser');
+
+const database = `t_browser_${process.pid}`;
+const url = `${server}/${database}`;
+export const psql = async (sql, where = url) => (await run('psql', [where, '-qXAt', '-v', 'ON_ERROR_STOP=1', '-c', sql])).stdout;
+
+const daemons = [];
+export function daemonStart(name, ...args) {
+    return programStart(`${binaries}/${name}/rowbell-${name}`, args);
+}
+
+export function programStart(path, args) {
+    const daemon = spawn(path, args, {
+        env: { PATH: process.env.PATH, DATABASE_URL: url, REDIS_URL: redis, ...sanitizerOptions() },
+        stdio: ['ignore', 'ignore', 'pipe'],
+    });
+    daemon.log = '';
+    daemon.stderr.setEncoding('utf8').on('data', (text) => (daemon.log += text));
+    daemon.ended = new Promise((resolve) => daemon.on('exit', (code, signal) => resolve(signal ?? code)));
+    daemon.ended.then((status) => (daemon.status = status));
+    daemons.push(daemon);
+    return daemon;
+}
+
+function sanitizerOptions() {
+    return Object.fromEntries(Object.entries(process.env).filter(([name]) => /^(A|UB)SAN_OPTIONS$/.test(name)));
+}
+
+// The port of the gateway, from its first log line.
+export async function listenPort(daemon) {
+    for (const end = Date.now() + 10_000; Date.now() < end; ) {
+        const match = / listen=[^ ]*:(\d+)[ \n]/.exec(daemon.log);
+        if (match) return Number(match[1]);
+        assert.equal(daemon.status, undefined, `ended at once:\n${daemon.log}`);
+        await Promise.race([daemon.ended, new Promise((resolve) => daemon.stderr.once('data', resolve))]);
+    }
+    assert.fail(`no listen= in the log:\n${daemon.log}`);
+}
+
+export async function databaseMake() {
+    await psql(`create database ${database} template rowbell_template`, `${server}/postgres`);
+    await psql(`update rowbell.installation set id = replace(gen_random_uuid()::text, '-', '')`);
+    await psql(`create table posts (id text primary key, title text); insert into posts values ('row-of-the-test', 'old');
+                set client_min_messages = warning; select rowbell.publish('posts')`);
+}
+
+export async function everythingStop() {
+    for (const daemon of daemons) daemon.kill('SIGTERM');
+    await Promise.all(daemons.map((daemon) => daemon.ended));
+    await psql(`drop database if exists ${database} with (force)`, `${server}/postgres`);
+}
