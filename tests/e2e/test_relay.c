@@ -1,0 +1,367 @@
+// The relay's guarantees with the real program on real PostgreSQL: G2 nothing skipped, G3 fan-out exactly once.
+#include "tests/support/fixture.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const fast[] = {"--poll-ms", "20ms", NULL};
+#define ALL_FANNED "select count(*) = 0 from rowbell.events where fanned_out_at is null"
+
+static PGconn *fresh(void) {
+    fixture_database();
+    PGconn *conn = fixture_connect();
+    sql_run(conn, "alter sequence rowbell.events_seq_seq restart 4294967296;"
+                  "create table posts (id int primary key, title text, tenant text);"
+                  "select rowbell.publish('posts', scope => 'tenant');"
+                  "select rowbell.declare_type('thing.happened', webhook => true)");
+    return conn;
+}
+
+static struct daemon *relay(void) {
+    struct daemon *daemon = daemon_start("rowbell-relay", fast);
+    daemon_wait_log(daemon, "relay_started", 10000);
+    return daemon;
+}
+
+static int64_t webhook(PGconn *conn, const char *name, const char *types, const char *scope) {
+    char sql[300];
+    snprintf(sql, sizeof sql, "select subscription_id from rowbell.add_webhook('%s', 'https://example.com/', '%s', %s)",
+             name, types, scope);
+    return sql_int(conn, sql);
+}
+
+START_TEST(types_and_scopes_are_matched) { // G7
+    PGconn *conn = fresh();
+    int64_t all = webhook(conn, "all", "{*}", "null");
+    int64_t deletes = webhook(conn, "deletes", "{*.delete}", "null");
+    int64_t posts_a = webhook(conn, "posts-a", "{posts.*}", "'a'");
+    int64_t exact = webhook(conn, "exact", "{thing.happened,posts.update}", "null");
+    int64_t none = webhook(conn, "none", "{other.*}", "null");
+    sql_run(conn, "insert into posts values (1, 'x', 'a'); insert into posts values (2, 'x', 'b');"
+                  "insert into posts values (3, 'x', null); update posts set title = 'y' where id = 2;"
+                  "delete from posts where id = 1; truncate posts; select rowbell.record('thing.happened', 's')");
+    relay();
+    sql_wait(conn, 10000, ALL_FANNED);
+    char expected[400];
+    snprintf(expected, sizeof expected,
+             "{1,%1$d,%3$d} {1,%1$d} {1,%1$d} {1,%1$d,%4$d} {1,%1$d,%2$d,%3$d} {1,%1$d,%2$d,%3$d} {%1$d,%4$d}",
+             (int)all, (int)deletes, (int)posts_a, (int)exact);
+    ck_assert_str_eq(sql_text(conn, "select string_agg(fanout::text, ' ' order by seq) from rowbell.events"), expected);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from (select subscription_id, event_seq from rowbell.jobs except "
+                                   "select unnest(fanout), seq from rowbell.events) as d"),
+                     0);
+    ck_assert_int_eq(
+        sql_int(conn, "select count(*) - (select sum(cardinality(fanout)) from rowbell.events) from rowbell.jobs"), 0);
+    (void)none;
+}
+END_TEST
+
+START_TEST(a_type_declared_after_the_subscription_is_matched) {
+    PGconn *conn = fresh();
+    webhook(conn, "later", "{later.*}", "null");
+    sql_run(conn,
+            "create table later (id int primary key); select rowbell.publish('later'); insert into later values (1)");
+    relay();
+    sql_wait(conn, 10000, ALL_FANNED);
+    ck_assert_int_eq(sql_int(conn, "select cardinality(fanout) from rowbell.events"), 2);
+}
+END_TEST
+
+START_TEST(what_may_not_leave_by_webhook_does_not) {
+    PGconn *conn = fresh();
+    sql_run(conn, "select rowbell.declare_type('secret.thing'); create table inner_only (id int primary key);"
+                  "select rowbell.publish('inner_only', webhook => false)");
+    webhook(conn, "all", "{*}", "null");
+    ck_assert_str_eq(sql_error(conn, "select rowbell.add_webhook('w', 'https://x.example/', '{secret.thing}')"),
+                     "42501");
+    sql_run(conn, "select rowbell.record('secret.thing', 's'); insert into inner_only values (1)");
+    relay();
+    sql_wait(conn, 10000, ALL_FANNED);
+    ck_assert_str_eq(sql_text(conn, "select string_agg(fanout::text, ' ' order by seq) from rowbell.events"), "{} {1}");
+}
+END_TEST
+
+START_TEST(interleaved_commits_lose_nothing) { // G2: the lower seq commits last
+    PGconn *conn = fresh();
+    PGconn *late = fixture_connect();
+    relay();
+    sql_run(late, "begin; insert into posts values (1, 'late', null)");
+    sql_run(conn, "insert into posts values (2, 'early', null)");
+    sql_wait(conn, 10000, "select count(*) = 1 from rowbell.events where fanned_out_at is not null");
+    sql_run(late, "commit");
+    sql_wait(conn, 10000, "select count(*) = 2 from rowbell.events where fanned_out_at is not null");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs"), 2);
+}
+END_TEST
+
+START_TEST(sixteen_writers_with_rollbacks_and_a_long_one_lose_nothing) { // G2
+    PGconn *conn = fresh();
+    webhook(conn, "w", "{*}", "null");
+    PGconn *longest = fixture_connect();
+    sql_run(longest, "begin; insert into posts values (-1, 'long', null)");
+    relay();
+    relay();
+    enum { WRITERS = 16, ROUNDS = 30 };
+    PGconn *writers[WRITERS];
+    for (int i = 0; i < WRITERS; i++)
+        writers[i] = fixture_connect();
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < WRITERS; i++) {
+            char sql[200];
+            int id = round * WRITERS + i;
+            snprintf(sql, sizeof sql,
+                     "begin; insert into posts values (%d, 'x', null); select pg_sleep(random() * 0.01); %s", id,
+                     id % 3 == 0 ? "rollback" : "commit");
+            ck_assert_int_eq(PQsendQuery(writers[i], sql), 1);
+        }
+        for (int i = 0; i < WRITERS; i++) {
+            PGresult *result;
+            while ((result = PQgetResult(writers[i]))) {
+                ck_assert_int_ne(PQresultStatus(result), PGRES_FATAL_ERROR);
+                PQclear(result);
+            }
+        }
+    }
+    sql_wait(conn, 20000, ALL_FANNED);
+    sql_run(longest, "commit");
+    sql_wait(conn, 20000, "select count(*) = 1 from rowbell.events where key = '-1' and fanned_out_at is not null");
+    // What was committed is taken from the table, not from the outbox.
+    ck_assert_int_eq(
+        sql_int(conn, "select count(*) from posts p where not exists (select from rowbell.jobs j join rowbell.events e "
+                      "on e.seq = j.event_seq where e.key = p.id::text and j.subscription_id = 2)"),
+        0);
+    ck_assert_int_eq(sql_int(conn, "select count(*) - 2 * (select count(*) from posts) from rowbell.jobs"), 0);
+}
+END_TEST
+
+START_TEST(a_batch_never_exceeds_200) {
+    PGconn *conn = fresh();
+    sql_run(conn, "insert into posts select i, 'x', null from generate_series(1, 2000) i");
+    relay();
+    sql_wait(conn, 10000, ALL_FANNED);
+    ck_assert_int_ge(sql_int(conn, "select count(distinct xmin::text) from rowbell.jobs"), 10);
+    ck_assert_int_le(
+        sql_int(conn, "select max(n) from (select count(*) as n from rowbell.jobs group by xmin::text) as t"), 200);
+}
+END_TEST
+
+// A row that the database refuses, as a constraint of a curious operator would.
+static void refuse_jobs_of(PGconn *conn, const char *condition) {
+    char sql[400];
+    snprintf(sql, sizeof sql,
+             "create function refuse() returns trigger language plpgsql as $$ begin if %s then raise exception "
+             "'refused' using "
+             "errcode = 'check_violation'; end if; return new; end $$;"
+             "create trigger refuse before insert on rowbell.jobs for each row execute function refuse()",
+             condition);
+    sql_run(conn, sql);
+}
+
+START_TEST(one_bad_row_leaves_199_delivered_in_the_same_pass) {
+    PGconn *conn = fresh();
+    refuse_jobs_of(conn, "(select key = '77' from rowbell.events where seq = new.event_seq)");
+    sql_run(conn, "insert into posts select i, 'x', null from generate_series(1, 200) i");
+    struct daemon *daemon = relay();
+    sql_wait(conn, 10000, "select count(*) = 199 from rowbell.events where fanned_out_at is not null");
+    daemon_wait_log(daemon, "event_set_aside", 5000);
+    ck_assert_str_eq(sql_text(conn,
+                              "select key || ' ' || fanout_attempts || ' ' || (retry_at > now()) || ' ' || last_error "
+                              "from rowbell.events where fanned_out_at is null"),
+                     "77 1 true refused");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs"), 199);
+    // Mended, it goes out by itself when its retry is due.
+    sql_run(conn, "drop trigger refuse on rowbell.jobs");
+    sql_wait(conn, 10000, ALL_FANNED);
+}
+END_TEST
+
+START_TEST(poisoned_after_5_failures_not_4_and_requeued) {
+    PGconn *conn = fresh();
+    refuse_jobs_of(conn, "true");
+    sql_run(conn, "insert into posts values (1, 'x', null)");
+    struct daemon *daemon = relay();
+    for (int failures = 1; failures <= 4; failures++) {
+        char sql[200];
+        snprintf(sql, sizeof sql,
+                 "select count(*) from rowbell.events where fanout_attempts = %d and poisoned_at is null", failures);
+        sql_wait(conn, 10000, sql);
+        ck_assert_int_eq(
+            sql_int(conn, "select count(*) from rowbell.events where retry_at - now() between "
+                          "(2 ^ fanout_attempts) * interval '0.7 s' and (2 ^ fanout_attempts) * interval '1.2 s'"),
+            1);
+        sql_run(conn, "update rowbell.events set retry_at = now()"); // the wait itself is not what is tested
+    }
+    sql_wait(conn, 10000, "select count(*) from rowbell.events where fanout_attempts = 5 and poisoned_at is not null");
+    daemon_wait_log(daemon, "event_poisoned", 5000);
+    ck_assert_int_eq(sql_int(conn, "select rowbell.requeue_events(dry_run => true)"), 1);
+    sql_run(conn, "drop trigger refuse on rowbell.jobs");
+    ck_assert_int_eq(sql_int(conn, "select rowbell.requeue_events()"), 1);
+    sql_wait(conn, 10000, ALL_FANNED);
+    ck_assert_int_eq(sql_int(conn, "select rowbell.requeue_events()"), 0);
+}
+END_TEST
+
+START_TEST(four_relays_fan_out_once_and_count_a_failing_round_once) { // G3
+    PGconn *conn = fresh();
+    webhook(conn, "w", "{*}", "null");
+    refuse_jobs_of(conn, "(select key = '-7' from rowbell.events where seq = new.event_seq)");
+    for (int i = 0; i < 4; i++)
+        relay();
+    sql_run(conn, "insert into posts select i, 'x', null from generate_series(1, 5000) i; insert into posts values "
+                  "(-7, 'bad', null);"
+                  "insert into posts select i, 'x', null from generate_series(5001, 10000) i");
+    sql_wait(conn, 30000, "select count(*) = 10000 from rowbell.events where fanned_out_at is not null");
+    sql_wait(conn, 10000, "select count(*) from rowbell.events where fanout_attempts > 0");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs"), 20000);
+    ck_assert_int_eq(sql_int(conn, "select fanout_attempts from rowbell.events where key = '-7'"), 1);
+}
+END_TEST
+
+START_TEST(killed_at_random_claims_again_and_never_twice) { // G3: claim, jobs and mark are one
+    PGconn *conn = fresh();
+    sql_run(conn, "insert into posts select i, 'x', null from generate_series(1, 30000) i");
+    for (int i = 0; i < 15; i++) {
+        struct daemon *daemon = daemon_start("rowbell-relay", fast);
+        daemon_wait_log(daemon, "relay_started", 10000);
+        int64_t before = sql_int(conn, "select count(*) from rowbell.events where fanned_out_at is not null");
+        char sql[200];
+        snprintf(sql, sizeof sql,
+                 "select count(*) > %lld or count(*) = 30000 from rowbell.events where fanned_out_at is not null",
+                 (long long)before);
+        sql_wait(conn, 10000, sql);
+        daemon_signal(daemon, SIGKILL);
+        daemon_wait_exit(daemon, 5000);
+    }
+    relay();
+    sql_wait(conn, 20000, ALL_FANNED);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs"), 30000);
+}
+END_TEST
+
+START_TEST(a_row_changed_between_snapshot_and_lock_is_fanned_out_once) { // G3: mark first
+    PGconn *conn = fresh();
+    PGconn *other = fixture_connect();
+    sql_run(conn, "insert into posts select i, 'x', null from generate_series(1, 3) i");
+    // The relay's pass waits for this lock after its snapshot was taken; the row has a new version when it goes on.
+    sql_run(other, "begin; lock table rowbell.jobs in share mode; update rowbell.events set last_error = 'touched' "
+                   "where key = '2'");
+    relay();
+    sql_wait(conn, 10000,
+             "select count(*) from pg_stat_activity where application_name = 'rowbell-relay' and wait_event_type = "
+             "'Lock' and datname = current_database()");
+    sql_run(other, "commit");
+    sql_wait(conn, 10000, ALL_FANNED);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs"), 3);
+}
+END_TEST
+
+START_TEST(a_paused_subscriptions_jobs_are_held) {
+    PGconn *conn = fresh();
+    webhook(conn, "w", "{*}", "null");
+    sql_run(conn, "select rowbell.set_subscription_state('w', 'paused'); insert into posts values (1, 'x', null)");
+    relay();
+    sql_wait(conn, 10000, ALL_FANNED);
+    ck_assert_str_eq(sql_text(conn, "select state from rowbell.job_states where subscription_id = 2"), "held");
+    sql_run(conn, "select rowbell.set_subscription_state('w', 'active')");
+    ck_assert_str_eq(sql_text(conn, "select state from rowbell.job_states where subscription_id = 2"), "ready");
+}
+END_TEST
+
+START_TEST(comes_back_by_itself_after_its_connection_is_cut) {
+    PGconn *conn = fresh();
+    struct daemon *daemon = relay();
+    sql_run(
+        conn,
+        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'rowbell-relay' and datname = "
+        "current_database()");
+    daemon_wait_log(daemon, "database_lost", 5000);
+    sql_run(conn, "insert into posts values (1, 'x', null)");
+    sql_wait(conn, 10000, ALL_FANNED);
+}
+END_TEST
+
+START_TEST(sigterm_ends_at_once_and_once_drains) {
+    PGconn *conn = fresh();
+    struct daemon *daemon = relay();
+    daemon_signal(daemon, SIGTERM);
+    ck_assert_int_eq(daemon_wait_exit(daemon, 5000), 0);
+    sql_run(conn, "insert into posts select i, 'x', null from generate_series(1, 450) i");
+    const char *out, *err;
+    ck_assert_int_eq(program_run("rowbell-relay", (const char *const[]){"--once", NULL}, &out, &err), 0);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs"), 450);
+}
+END_TEST
+
+START_TEST(bad_starts_are_one_line_with_a_remedy) {
+    fresh();
+    static const struct {
+        const char *arguments[5];
+        int status;
+        const char *says;
+    } starts[] = {
+        {{"--database-url", "postgres://nobody@127.0.0.1:1/x", NULL}, 3, "--database-url"},
+        {{"--database-url", "nonsense", NULL}, 2, "postgres://"},
+        {{"--batch-size", "201", NULL}, 2, "--batch-size"},
+        {{"--poll-ms", "5", NULL}, 2, "200ms"},
+        {{"--frobnicate", NULL}, 2, "--frobnicate"},
+        {{"--admin-listen", "127.0.0.1:99999", NULL}, 2, "--admin-listen"},
+    };
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        const char *out, *err;
+        int status = program_run("rowbell-relay", starts[i].arguments, &out, &err);
+        ck_assert_msg(status == starts[i].status && strstr(err, starts[i].says), "%s: %d, %s", starts[i].arguments[0],
+                      status, err);
+        ck_assert_msg(strchr(err, '\n') == err + strlen(err) - 1, "not one line: %s", err);
+    }
+    const char *out, *err;
+    fixture_empty_database();
+    ck_assert_int_eq(program_run("rowbell-relay", (const char *const[]){NULL}, &out, &err), 4);
+    ck_assert_ptr_nonnull(strstr(err, "rowbell migrate"));
+}
+END_TEST
+
+START_TEST(metrics_and_readiness_tell) {
+    PGconn *conn = fresh();
+    sql_run(conn, "insert into posts select i, 'x', null from generate_series(1, 250) i");
+    struct daemon *daemon = relay();
+    sql_wait(conn, 10000, ALL_FANNED);
+    char url[100];
+    const char *body;
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/metrics", daemon_log_port(daemon, "admin"));
+    ck_assert_int_eq(http_get(url, &body), 200);
+    ck_assert_ptr_nonnull(strstr(body, "\nrowbell_fanout_events_total 250\n"));
+    ck_assert_ptr_nonnull(strstr(body, "\nrowbell_fanout_jobs_total 250\n"));
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/readyz", daemon_log_port(daemon, "admin"));
+    ck_assert_int_eq(http_get(url, &body), 200);
+}
+END_TEST
+
+static void add_tests(Suite *suite) {
+    const TTest *const tests[] = {
+        types_and_scopes_are_matched,
+        a_type_declared_after_the_subscription_is_matched,
+        what_may_not_leave_by_webhook_does_not,
+        interleaved_commits_lose_nothing,
+        sixteen_writers_with_rollbacks_and_a_long_one_lose_nothing,
+        a_batch_never_exceeds_200,
+        one_bad_row_leaves_199_delivered_in_the_same_pass,
+        poisoned_after_5_failures_not_4_and_requeued,
+        four_relays_fan_out_once_and_count_a_failing_round_once,
+        killed_at_random_claims_again_and_never_twice,
+        a_row_changed_between_snapshot_and_lock_is_fanned_out_once,
+        a_paused_subscriptions_jobs_are_held,
+        comes_back_by_itself_after_its_connection_is_cut,
+        sigterm_ends_at_once_and_once_drains,
+        bad_starts_are_one_line_with_a_remedy,
+        metrics_and_readiness_tell,
+    };
+    TCase *tcase = suite_case(suite, "relay", 90);
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+        tcase_add_test(tcase, tests[i]);
+}
+
+int main(void) {
+    return suite_main("relay", add_tests);
+}
