@@ -1,0 +1,93 @@
+#include "gateway/config.h"
+#include "common/redis_conn.h"
+#include "gateway/cors.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/resource.h>
+
+// Descriptors that are not streams: log, loop, listeners, PostgreSQL, Redis, heads still being read.
+enum { OTHER_DESCRIPTORS = 256, RING_MOST = 1 << 24, REPLAY_MOST = 50000 };
+
+static const struct config_option options[] = {
+#define OPTION(kind, field, flag, fallback, argument, help)                                                            \
+    {CONFIG_##kind, offsetof(struct gateway_config, field), flag, fallback, argument, help},
+#include "gateway/config.def"
+#undef OPTION
+};
+
+const struct config_program gateway_program = {
+    .name = "rowbell-gateway",
+    .summary = "Serves the stream of changes as Server-Sent Events.",
+    .options = options,
+    .option_count = sizeof options / sizeof options[0],
+};
+
+static bool is_loopback(const char *host) {
+    struct in_addr v4;
+    if (inet_pton(AF_INET, host, &v4) == 1) {
+        return (ntohl(v4.s_addr) >> 24) == 127;
+    }
+    struct in6_addr v6;
+    if (inet_pton(AF_INET6, host, &v6) != 1) {
+        return false;
+    }
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+}
+
+static bool check_range(const char *flag, long value, long least, long most, struct error *ret_error) {
+    if (value >= least && value <= most) {
+        return true;
+    }
+    return error_set(ret_error, ERROR_USAGE, "--%s takes a number from %ld to %ld, not %ld", flag, least, most, value);
+}
+
+static bool check_auth(const struct gateway_config *config, struct error *ret_error) {
+    char host[64];
+    int port;
+    if (strcmp(config->auth, "none") != 0) {
+        return error_set(ret_error, ERROR_USAGE, "--auth %s is not a way to authenticate; this build knows: none",
+                         config->auth);
+    }
+    if (!config_parse_address(config->listen, host, sizeof host, &port, ret_error)) {
+        return error_wrap(ret_error, "--listen");
+    }
+    if (!is_loopback(host) && !config->allow_anonymous) {
+        return error_set(ret_error, ERROR_USAGE,
+                         "--listen %s is not a loopback address and --auth none lets everybody in: listen on "
+                         "127.0.0.1, or pass --allow-anonymous if that is meant",
+                         config->listen);
+    }
+    return true;
+}
+
+bool gateway_config_check(struct gateway_config *config, struct error *ret_error) {
+    if (config->redis_url && config->redis_url[0] == '\0') {
+        config->redis_url = NULL;
+    }
+    if (config->redis_url && !redis_url_check(config->redis_url, ret_error)) {
+        return error_wrap(ret_error, "--redis-url");
+    }
+    if (!check_auth(config, ret_error) || !check_range("ring", config->ring, 1, RING_MOST, ret_error) ||
+        !check_range("max-replay", config->max_replay, 0, REPLAY_MOST, ret_error) ||
+        !check_range("buffer", config->buffer, 1, RING_MOST, ret_error) ||
+        !check_range("max-connections", config->max_connections, 0, 10000000, ret_error) ||
+        !cors_check(&config->cors_origins, ret_error)) {
+        return false;
+    }
+    if (config->heartbeat_ms < 100 || config->retry_ms < 100) {
+        return error_set(ret_error, ERROR_USAGE, "--%s takes 100ms or more",
+                         config->heartbeat_ms < 100 ? "heartbeat" : "retry");
+    }
+    if (config->buffer < config->max_replay + 1) {
+        config->buffer = config->max_replay + 1;
+    }
+    if (config->max_connections == 0) {
+        struct rlimit limit = {.rlim_cur = 1024};
+        getrlimit(RLIMIT_NOFILE, &limit);
+        config->max_connections =
+            limit.rlim_cur > 2 * OTHER_DESCRIPTORS ? (long)(limit.rlim_cur - OTHER_DESCRIPTORS) : OTHER_DESCRIPTORS;
+    }
+    return true;
+}

@@ -1,0 +1,268 @@
+#include "gateway/events_endpoint.h"
+#include "common/backoff.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/memory.h"
+#include "gateway/cors.h"
+#include "gateway/frame.h"
+#include "gateway/metrics.h"
+#include "gateway/resume.h"
+#include "gateway/static_files.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+static const char text_plain[] = "text/plain; charset=utf-8";
+static const char event_stream[] = "text/event-stream; charset=utf-8";
+// no-transform: a proxy that compresses would also buffer. X-Accel-Buffering: nginx passes each event on at once.
+static const char stream_headers[] = "Cache-Control: no-store, no-transform\r\nX-Accel-Buffering: no\r\n";
+
+// ---- Accept ----
+
+static const char *skip_space(const char *text) {
+    return text + strspn(text, " \t");
+}
+
+// Whether the parameters of one media range (up to ',' or the end) give it a weight of zero.
+static bool weight_is_zero(const char *parameters, size_t length) {
+    for (size_t i = 0; i + 2 < length; i++) {
+        if (parameters[i] != ';') {
+            continue;
+        }
+        const char *name = skip_space(parameters + i + 1);
+        if ((name[0] == 'q' || name[0] == 'Q') && name[1] == '=') {
+            size_t digits = strspn(name + 2, "0.");
+            char after = name[2 + digits];
+            return digits > 0 && !(after >= '1' && after <= '9');
+        }
+    }
+    return false;
+}
+
+// 0: does not name the type, 1: by */*, 2: by type/*, 3: exactly.
+static int range_precision(const char *range, size_t length, const char *type, const char *subtype) {
+    size_t type_length = strlen(type);
+    size_t subtype_length = strlen(subtype);
+    if (length == 3 && memcmp(range, "*/*", 3) == 0) {
+        return 1;
+    }
+    if (length < type_length + 2 || strncasecmp(range, type, type_length) != 0 || range[type_length] != '/') {
+        return 0;
+    }
+    const char *rest = range + type_length + 1;
+    size_t rest_length = length - type_length - 1;
+    if (rest_length == 1 && rest[0] == '*') {
+        return 2;
+    }
+    return rest_length == subtype_length && strncasecmp(rest, subtype, subtype_length) == 0 ? 3 : 0;
+}
+
+bool accept_allows(const char *accept, const char *type, const char *subtype) {
+    if (!accept || *skip_space(accept) == '\0') {
+        return true;
+    }
+    int best = 0; // the most precise range decides
+    bool allowed = false;
+    while (*accept != '\0') {
+        const char *range = skip_space(accept);
+        size_t length = strcspn(range, " \t;,");
+        const char *parameters = range + length;
+        size_t parameters_length = strcspn(parameters, ",");
+        int precision = range_precision(range, length, type, subtype);
+        if (precision > best) {
+            best = precision;
+            allowed = !weight_is_zero(parameters, parameters_length);
+        }
+        accept = parameters + parameters_length;
+        accept += *accept == ',';
+    }
+    return allowed;
+}
+
+// ---- answers ----
+
+static void respond_text(struct events_endpoint *endpoint, struct http_exchange *exchange,
+                         const struct http_request *request, int status, const char *extra_headers, const char *text) {
+    struct buffer headers = {0};
+    buffer_text(&headers, "Cache-Control: no-store\r\n");
+    if (extra_headers) {
+        buffer_text(&headers, extra_headers);
+    }
+    cors_append_headers(&endpoint->config->cors_origins, http_request_header(request, "origin"), false, &headers);
+    http_exchange_respond(exchange, status, text_plain, headers.bytes, text, strlen(text));
+    buffer_free(&headers);
+}
+
+static void append_stream_head(const struct events_endpoint *endpoint, const struct http_request *request,
+                               struct buffer *head) {
+    char date[64];
+    time_t now = (time_t)(clock_wall_us() / 1000000);
+    struct tm utc;
+    gmtime_r(&now, &utc);
+    strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", &utc); // we never call setlocale: English, as HTTP wants
+    buffer_format(head, "HTTP/1.1 200 OK\r\nDate: %s\r\nContent-Type: %s\r\n%s", date, event_stream, stream_headers);
+    cors_append_headers(&endpoint->config->cors_origins, http_request_header(request, "origin"), false, head);
+    // No length and no chunks: the stream ends with the connection.
+    buffer_text(head, "Connection: close\r\n\r\n");
+}
+
+static void on_refused_closed(uv_handle_t *handle) {
+    free(handle);
+}
+
+// 200, a time to come back, the end.
+static void refuse(struct events_endpoint *endpoint, struct http_exchange *exchange,
+                   const struct http_request *request) {
+    struct buffer text = {0};
+    metric_add(METRIC_STREAM_OPENED, "refused", NULL, 1);
+    append_stream_head(endpoint, request, &text);
+    frame_append_retry(&text, jitter_ms((uint64_t)endpoint->config->retry_ms, 0.5));
+    uv_tcp_t *socket = http_exchange_take(exchange);
+    uv_buf_t buf = uv_buf_init(text.bytes, (unsigned)text.length);
+    // A new connection's send buffer is empty; if it fails all the same, the client comes back by itself.
+    uv_try_write((uv_stream_t *)socket, &buf, 1);
+    uv_close((uv_handle_t *)socket, on_refused_closed);
+    buffer_free(&text);
+}
+
+// ---- GET /events ----
+
+struct events_query {
+    struct table_filter *tables; // owned
+    char *last_event_id;         // owned, NULL if absent
+    bool ping;
+    char problem[300]; // "" while there is none
+};
+
+static bool take_table(struct events_query *query, const char *value) {
+    if (value[0] == '\0') {
+        snprintf(query->problem, sizeof query->problem, "query parameter table is empty");
+        return false;
+    }
+    table_filter_add(&query->tables, value);
+    return true;
+}
+
+static bool take_last_event_id(struct events_query *query, const char *value) {
+    if (query->last_event_id) {
+        snprintf(query->problem, sizeof query->problem, "query parameter last_event_id is given twice");
+        return false;
+    }
+    query->last_event_id = memory_copy_text(value);
+    return true;
+}
+
+static bool take_ping(struct events_query *query, const char *value) {
+    if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0) {
+        snprintf(query->problem, sizeof query->problem, "query parameter ping takes 0 or 1");
+        return false;
+    }
+    query->ping = value[0] == '1';
+    return true;
+}
+
+static const struct {
+    const char *name;
+    bool (*take)(struct events_query *query, const char *value);
+} parameters[] = {
+    {"table", take_table},
+    {"last_event_id", take_last_event_id},
+    {"lastEventId", take_last_event_id},
+    {"ping", take_ping},
+};
+
+static bool on_parameter(void *arg, const char *name, const char *value) {
+    struct events_query *query = arg;
+    for (size_t i = 0; i < sizeof parameters / sizeof parameters[0]; i++) {
+        if (strcmp(parameters[i].name, name) == 0) {
+            return parameters[i].take(query, value);
+        }
+    }
+    struct buffer quoted = {0};
+    buffer_json_string(&quoted, name, strnlen(name, 100));
+    snprintf(query->problem, sizeof query->problem,
+             "unknown query parameter %.200s; known are table, last_event_id, lastEventId and ping", quoted.bytes);
+    buffer_free(&quoted);
+    return false;
+}
+
+static void events_get(struct events_endpoint *endpoint, struct http_exchange *exchange,
+                       const struct http_request *request) {
+    struct events_query query = {0};
+    struct buffer head = {0};
+    if (!http_query_each(request->query, on_parameter, &query)) {
+        char text[sizeof query.problem + 2];
+        snprintf(text, sizeof text, "%s\n", query.problem[0] ? query.problem : "malformed query string");
+        respond_text(endpoint, exchange, request, 400, NULL, text);
+        goto done;
+    }
+    if (!accept_allows(http_request_header(request, "accept"), "text", "event-stream")) {
+        respond_text(endpoint, exchange, request, 406, NULL, "this is a stream of text/event-stream\n");
+        goto done;
+    }
+    if (strcmp(request->method, "HEAD") == 0) {
+        struct buffer headers = {0};
+        buffer_text(&headers, stream_headers);
+        cors_append_headers(&endpoint->config->cors_origins, http_request_header(request, "origin"), false, &headers);
+        http_exchange_respond(exchange, 200, event_stream, headers.bytes, "", 0);
+        buffer_free(&headers);
+        goto done;
+    }
+    if (!endpoint->open || subscribers_count(endpoint->subscribers) >= (size_t)endpoint->config->max_connections) {
+        refuse(endpoint, exchange, request);
+        goto done;
+    }
+    // The first connection of a browser cannot send the header, hence the parameter; on reconnects the header is newer.
+    const char *header = http_request_header(request, "last-event-id");
+    struct resume_ask ask = resume_ask_parse(header && header[0] != '\0' ? header : query.last_event_id);
+    append_stream_head(endpoint, request, &head);
+    subscriber_open(endpoint->subscribers, http_exchange_take(exchange), &head, &ask, query.tables, query.ping);
+    query.tables = NULL;
+done:
+    table_filter_free(query.tables);
+    free(query.last_event_id);
+    buffer_free(&head);
+}
+
+static void answer_options(struct events_endpoint *endpoint, struct http_exchange *exchange,
+                           const struct http_request *request) {
+    struct buffer headers = {0};
+    buffer_text(&headers, "Allow: GET, HEAD, OPTIONS\r\n");
+    cors_append_headers(&endpoint->config->cors_origins, http_request_header(request, "origin"), true, &headers);
+    http_exchange_respond(exchange, 204, NULL, headers.bytes, "", 0);
+    buffer_free(&headers);
+}
+
+// ---- files ----
+
+static void file_get(struct events_endpoint *endpoint, struct http_exchange *exchange,
+                     const struct http_request *request, const struct static_file *file) {
+    struct buffer headers = {0};
+    buffer_text(&headers, "Cache-Control: no-cache\r\nX-Content-Type-Options: nosniff\r\n");
+    if (file->demo) {
+        buffer_text(&headers, "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
+                              "connect-src 'self'; base-uri 'none'; frame-ancestors 'none'\r\n");
+    }
+    cors_append_headers(&endpoint->config->cors_origins, http_request_header(request, "origin"), false, &headers);
+    http_exchange_respond(exchange, 200, file->content_type, headers.bytes, file->file->bytes, file->file->length);
+    buffer_free(&headers);
+}
+
+void events_endpoint_handle(void *arg, struct http_exchange *exchange, const struct http_request *request) {
+    struct events_endpoint *endpoint = arg;
+    const struct static_file *file = static_file_find(request->path, endpoint->config->demo);
+    bool is_events = strcmp(request->path, "/events") == 0;
+    if (!is_events && !file) {
+        respond_text(endpoint, exchange, request, 404, NULL, "nothing here; the stream is at /events\n");
+    } else if (strcmp(request->method, "OPTIONS") == 0) {
+        answer_options(endpoint, exchange, request);
+    } else if (strcmp(request->method, "GET") != 0 && strcmp(request->method, "HEAD") != 0) {
+        respond_text(endpoint, exchange, request, 405, "Allow: GET, HEAD, OPTIONS\r\n", "only GET, HEAD and OPTIONS\n");
+    } else if (is_events) {
+        events_get(endpoint, exchange, request);
+    } else {
+        file_get(endpoint, exchange, request, file);
+    }
+}

@@ -1,0 +1,21 @@
+// events_endpoint: what the gateway's public port answers: GET /events, /openapi.json and, with --demo, a page at /.
+//
+// EventSource gives up for ever on any status but 200. So a request that is wrong gets its 4xx, and one that is right
+// at the wrong time (starting, draining, too many streams) gets 200, a `retry:` and the end of the connection.
+#pragma once
+#include "common/http_server.h"
+#include "gateway/config.h"
+#include "gateway/subscriber.h"
+#include <stdbool.h>
+
+struct events_endpoint {
+    const struct gateway_config *config;
+    struct subscribers *subscribers;
+    bool open; // false: not ready yet, or draining
+};
+
+// An http_handler; arg is the struct events_endpoint.
+void events_endpoint_handle(void *arg, struct http_exchange *exchange, const struct http_request *request);
+
+// Does an Accept header allow this media type ("text", "event-stream")? NULL header: yes. RFC 9110, 12.5.1.
+bool accept_allows(const char *accept, const char *type, const char *subtype);

@@ -1,0 +1,281 @@
+// rowbell-gateway: wires the parts together.
+//
+//   source_log --pages--> stream --> ring --> subscribers --> sockets
+//   source_redis --entries--^          ^--- replay (for those who are further back)
+//
+// A prepare and a check handle write what a loop turn appended, once before and once after the poll for events, and
+// keep the stream's timer at its due time.
+#include "common/admin_endpoint.h"
+#include "common/clock.h"
+#include "common/http_server.h"
+#include "common/log.h"
+#include "common/process.h"
+#include "gateway/config.h"
+#include "gateway/drain.h"
+#include "gateway/events_endpoint.h"
+#include "gateway/metrics.h"
+#include "gateway/replay.h"
+#include "gateway/ring.h"
+#include "gateway/source_log.h"
+#include "gateway/source_redis.h"
+#include "gateway/stream.h"
+#include "gateway/subscriber.h"
+
+// Heads that are being read, besides the streams.
+enum { SPARE_CONNECTIONS = 1000, DRAIN_MARGIN_MS = 2000 };
+
+struct gateway {
+    struct process process;
+    struct gateway_config config;
+    struct ring *ring;
+    struct stream *stream;
+    struct source_log *log;
+    struct source_redis *redis; // NULL without --redis-url, and until the installation is known
+    struct replay *replay;
+    struct subscribers *subscribers;
+    struct events_endpoint endpoint;
+    struct http_server *server;
+    uv_prepare_t before_poll;
+    uv_check_t after_poll;
+    uv_timer_t stream_timer;
+    uint64_t armed_ms;
+    bool stopping;
+};
+
+static const struct metric metrics[] = {
+#define METRIC(kind, id, name, labels, help) [METRIC_##id] = {METRIC_##kind, name, labels, help},
+#include "gateway/metrics.def"
+#undef METRIC
+};
+
+// ---- the loop's turn ----
+
+static void on_stream_due(uv_timer_t *timer) {
+    struct gateway *gateway = timer->data;
+    gateway->armed_ms = 0;
+    stream_tick(gateway->stream);
+}
+
+static void arm_stream_timer(struct gateway *gateway) {
+    uint64_t due = stream_due_ms(gateway->stream);
+    if (due == UINT64_MAX || (gateway->armed_ms != 0 && due == gateway->armed_ms)) {
+        return;
+    }
+    uint64_t now = clock_ms();
+    gateway->armed_ms = due;
+    uv_update_time(&gateway->process.loop);
+    uv_timer_start(&gateway->stream_timer, on_stream_due, due > now ? due - now : 0, 0);
+}
+
+static void on_before_poll(uv_prepare_t *prepare) {
+    struct gateway *gateway = prepare->data;
+    subscribers_flush(gateway->subscribers);
+    arm_stream_timer(gateway);
+}
+
+static void on_after_poll(uv_check_t *check) {
+    struct gateway *gateway = check->data;
+    subscribers_flush(gateway->subscribers);
+}
+
+// ---- where entries come from ----
+
+static void tell_readiness(struct gateway *gateway) {
+    if (gateway->stopping) {
+        return;
+    }
+    const char *reason = NULL;
+    if (!stream_is_ready(gateway->stream)) {
+        reason = "stream: the log is not loaded yet";
+    } else if (!source_log_is_up(gateway->log) && !source_redis_is_up(gateway->redis)) {
+        reason = "stream: neither the database nor Redis is connected";
+    }
+    admin_endpoint_set_ready(gateway->process.admin, reason);
+}
+
+static void on_redis_entry(void *arg, const struct stream_entry *entry) {
+    struct gateway *gateway = arg;
+    stream_offer(gateway->stream, entry);
+}
+
+// Without the fast way the log is looked at more often. What was published while it was down is in the log.
+static void on_redis_change(void *arg) {
+    struct gateway *gateway = arg;
+    bool up = source_redis_is_up(gateway->redis);
+    stream_set_check_ms(gateway->stream, up ? STREAM_CHECK_MS : STREAM_POLL_MS);
+    stream_wake(gateway->stream);
+    tell_readiness(gateway);
+}
+
+static void on_log_up(void *arg, const char *installation) {
+    struct gateway *gateway = arg;
+    log_info("database_up");
+    if (gateway->stopping) {
+        return;
+    }
+    if (gateway->config.redis_url && !gateway->redis) {
+        gateway->redis = source_redis_new(&gateway->process.loop, &(struct source_redis_options){
+                                                                      .url = gateway->config.redis_url,
+                                                                      .installation = installation,
+                                                                      .stream_id = STREAM_ID,
+                                                                      .arg = gateway,
+                                                                      .on_entry = on_redis_entry,
+                                                                      .on_change = on_redis_change,
+                                                                  });
+    }
+    stream_wake(gateway->stream);
+    tell_readiness(gateway);
+}
+
+static void on_log_down(void *arg, const struct error *error, bool first) {
+    struct gateway *gateway = arg;
+    if (gateway->stopping) {
+        return;
+    }
+    if (first) {
+        process_fail(&gateway->process, error);
+        return;
+    }
+    log_warn("database_down", LOG_TEXT("error", error->text));
+    tell_readiness(gateway);
+}
+
+static void on_log_news(void *arg, int64_t newest) {
+    struct gateway *gateway = arg;
+    stream_hint(gateway->stream, newest);
+}
+
+static void on_stream_ready(void *arg) {
+    struct gateway *gateway = arg;
+    log_info("stream_ready", LOG_INT("position", ring_head(gateway->ring)),
+             LOG_INT("entries", ring_end(gateway->ring) - ring_begin(gateway->ring)));
+    gateway->endpoint.open = !gateway->stopping;
+    tell_readiness(gateway);
+}
+
+static void on_stream_filled(void *arg, size_t count) {
+    struct gateway *gateway = arg;
+    if (gateway->redis) { // without it this is the ordinary way
+        metric_add(METRIC_STREAM_GAP_FILLS, NULL, NULL, (double)count);
+        source_redis_missed(gateway->redis);
+    }
+}
+
+static void on_stream_rewound(void *arg, int64_t held, enum reset_reason reason) {
+    struct gateway *gateway = arg;
+    subscribers_rewound(gateway->subscribers, held, reason);
+}
+
+// ---- start and end ----
+
+static void on_scrape(void *arg) {
+    struct gateway *gateway = arg;
+    metric_set(METRIC_STREAM_SUBSCRIBERS, NULL, NULL, (double)subscribers_count(gateway->subscribers));
+    metric_set(METRIC_STREAM_POSITION, NULL, NULL, (double)ring_head(gateway->ring));
+    metric_set(METRIC_REDIS_CONNECTED, NULL, NULL, source_redis_is_up(gateway->redis));
+}
+
+static void on_drained(void *arg) {
+    struct gateway *gateway = arg;
+    log_info("gateway_drained");
+    http_server_close(gateway->server, NULL, NULL);
+    source_log_close(gateway->log);
+    source_redis_close(gateway->redis);
+    subscribers_close(gateway->subscribers);
+    replay_close(gateway->replay);
+    uv_close((uv_handle_t *)&gateway->before_poll, NULL);
+    uv_close((uv_handle_t *)&gateway->after_poll, NULL);
+    uv_close((uv_handle_t *)&gateway->stream_timer, NULL);
+}
+
+static void on_stop(void *arg) {
+    struct gateway *gateway = arg;
+    uint64_t drain_ms = (uint64_t)gateway->config.common.drain_ms;
+    gateway->stopping = true;
+    gateway->endpoint.open = false;
+    http_server_pause(gateway->server);
+    // Half of the time is left for the streams when it is short.
+    drain_start(&gateway->process.loop, gateway->subscribers,
+                drain_ms > 2 * DRAIN_MARGIN_MS ? drain_ms - DRAIN_MARGIN_MS : drain_ms / 2,
+                (unsigned long)gateway->config.retry_ms, on_drained, gateway);
+}
+
+static void start_turn_handles(struct gateway *gateway) {
+    uv_loop_t *loop = &gateway->process.loop;
+    uv_prepare_init(loop, &gateway->before_poll);
+    uv_check_init(loop, &gateway->after_poll);
+    uv_timer_init(loop, &gateway->stream_timer);
+    gateway->before_poll.data = gateway->after_poll.data = gateway->stream_timer.data = gateway;
+    uv_prepare_start(&gateway->before_poll, on_before_poll);
+    uv_check_start(&gateway->after_poll, on_after_poll);
+}
+
+static bool start(struct gateway *gateway, struct error *ret_error) {
+    uv_loop_t *loop = &gateway->process.loop;
+    const struct gateway_config *config = &gateway->config;
+    const char *url = config->common.database_url;
+    const char *direct_url = config->common.direct_database_url;
+    gateway->server = http_server_new(loop,
+                                      &(struct http_server_options){
+                                          .listen = config->listen,
+                                          .max_connections = SPARE_CONNECTIONS,
+                                          .arg = &gateway->endpoint,
+                                          .handle = events_endpoint_handle,
+                                      },
+                                      ret_error);
+    if (!gateway->server) {
+        return error_wrap(ret_error, "--listen");
+    }
+    gateway->ring = ring_new((size_t)config->ring);
+    gateway->log = source_log_new(loop, &(struct source_log_options){
+                                            .url = direct_url ? direct_url : url,
+                                            .arg = gateway,
+                                            .on_up = on_log_up,
+                                            .on_down = on_log_down,
+                                            .on_news = on_log_news,
+                                        });
+    gateway->replay = replay_new(loop, url, direct_url != NULL, (size_t)config->max_replay);
+    gateway->subscribers = subscribers_new(&(struct subscribers_options){
+        .loop = loop,
+        .ring = gateway->ring,
+        .replay = gateway->replay,
+        .heartbeat_ms = (uint64_t)config->heartbeat_ms,
+        .retry_ms = (unsigned long)config->retry_ms,
+        .buffer = (size_t)config->buffer,
+        .max_replay = (size_t)config->max_replay,
+    });
+    gateway->stream = stream_new(&(struct stream_options){
+        .source = source_log_port(gateway->log),
+        .ring = gateway->ring,
+        .arg = gateway,
+        .on_ready = on_stream_ready,
+        .on_filled = on_stream_filled,
+        .on_rewound = on_stream_rewound,
+    });
+    gateway->endpoint = (struct events_endpoint){.config = config, .subscribers = gateway->subscribers};
+    start_turn_handles(gateway);
+    gateway->process.on_stop = on_stop;
+    gateway->process.stop_arg = gateway;
+    admin_endpoint_on_scrape(gateway->process.admin, on_scrape, gateway);
+    log_info("gateway_started", LOG_TEXT("listen", http_server_address(gateway->server)),
+             LOG_TEXT("admin", admin_endpoint_address(gateway->process.admin)),
+             LOG_INT("max_connections", config->max_connections), LOG_BOOL("redis", config->redis_url != NULL));
+    return true;
+}
+
+int main(int argc, char **argv) {
+    static struct gateway gateway;
+    struct error error;
+    metrics_init(metrics, GATEWAY_METRIC_COUNT);
+    if (!process_init(&gateway.process, &gateway_program, argc, argv, &gateway.config)) {
+        return gateway.process.exit_status;
+    }
+    if (!gateway_config_check(&gateway.config, &error) || !start(&gateway, &error)) {
+        process_fail(&gateway.process, &error);
+    }
+    int exit_status = process_run(&gateway.process);
+    stream_free(gateway.stream);
+    ring_free(gateway.ring);
+    metrics_free();
+    return exit_status;
+}

@@ -1,0 +1,28 @@
+-- What a client that has seen position $2 missed up to $3, and whether that can be told at all: one statement, so one
+-- snapshot answers both (DESIGN 6.5).
+-- Parameters: $1 stream, $2 the client's position, $3 the gateway's head, $4 most rows, $5 table names or NULL for
+-- all, $6 most rows looked at. Rows: at least one; without entries its columns are NULL. Locks: none.
+-- Index: stream_log_pkey, at most $4 rows, or $6 + $4 with table names.
+with bounds as (
+  select exists (select from rowbell.stream_log where stream_id = $1::int and position = $2::bigint) as holds,
+         (select min(position) from rowbell.stream_log where stream_id = $1::int) as oldest,
+         (select max(position) from rowbell.stream_log where stream_id = $1::int) as newest
+)
+select bounds.holds, bounds.oldest, bounds.newest,
+       -- Only a search for few tables in a long range can look at more rows than it returns.
+       $5::text[] is not null and bounds.holds and exists (
+         select from rowbell.stream_log
+          where stream_id = $1::int and position > $2::bigint and position <= $3::bigint
+          order by position offset $6::bigint limit 1) as over_budget,
+       entry.position, entry.prev, entry.scope, entry.name, entry.key, entry.op
+  from bounds
+  left join lateral (
+    select looked_at.*
+      from (select position, prev, scope, name, key, op
+              from rowbell.stream_log
+             where stream_id = $1::int and position > $2::bigint and position <= $3::bigint and bounds.holds
+             order by position
+             limit $6::bigint) looked_at
+     where $5::text[] is null or looked_at.name = any ($5::text[])
+     limit $4::int) entry on true
+ order by entry.position;

@@ -1,0 +1,34 @@
+#include "gateway/static_files.h"
+#include "gateway/files.h"
+#include <assert.h>
+#include <string.h>
+
+static struct {
+    struct static_file file;
+    const char *name;
+} table[] = {
+    {{"/openapi.json", "application/json", false, NULL}, "openapi.json"},
+    {{"/", "text/html; charset=utf-8", true, NULL}, "index.html"},
+    {{"/demo.js", "text/javascript; charset=utf-8", true, NULL}, "demo.js"},
+    {{"/demo.css", "text/css; charset=utf-8", true, NULL}, "demo.css"},
+};
+
+static const struct embedded_file *embedded(const char *name) {
+    for (size_t i = 0; i < gateway_files_count; i++) {
+        if (strcmp(gateway_files[i].name, name) == 0) {
+            return &gateway_files[i];
+        }
+    }
+    assert(!"a file of the table was not compiled in");
+    return NULL;
+}
+
+const struct static_file *static_file_find(const char *path, bool demo) {
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        if (strcmp(table[i].file.path, path) == 0 && (demo || !table[i].file.demo)) {
+            table[i].file.file = embedded(table[i].name);
+            return &table[i].file;
+        }
+    }
+    return NULL;
+}

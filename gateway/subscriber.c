@@ -1,0 +1,561 @@
+// A subscriber's states:
+//
+//   JOINING --the log's answer--> LIVE --peer gone, too slow, drain--> CLOSED --uv_close--> freed
+//      ^  |                        |
+//      |  +---(the same ends)------|--> CLOSED
+//      +----the ring overran-------+
+//
+// JOINING waits for what the log says about its position; what is appended meanwhile stays in the ring. If the ring
+// holds the position already, a subscriber starts LIVE. Invariants of LIVE: every event that it may see with a position
+// <= `position` was given to its socket (or came before it); `pending` of those after it are in the ring, the first of
+// them at or after `cursor`; with a socket that is not full, pending is 0 after each write.
+#include "gateway/subscriber.h"
+#include "common/backoff.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/memory.h"
+#include "gateway/frame.h"
+#include "gateway/metrics.h"
+#include <assert.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <utlist.h>
+
+enum {
+    FRAMES_A_WRITE = 256,
+    TICK_MS = 200,
+    STALL_MS = 30000,
+    // The default lets the kernel hold megabytes for a reader that is slow; then its slowness would not be seen.
+    SEND_BUFFER_BYTES = 16384,
+    // A peer that vanished without a word: by unanswered data, or by unanswered probes when there is none.
+    UNACKNOWLEDGED_MS = 30000,
+    KEEPALIVE_IDLE_S = 60,
+    KEEPALIVE_INTERVAL_S = 10,
+    KEEPALIVE_PROBES = 3,
+};
+
+enum subscriber_state { JOINING, LIVE, CLOSED };
+
+struct subscriber {
+    uv_tcp_t *socket; // owned; its data is the subscriber
+    struct subscribers *all;
+    struct subscriber *prev, *next; // of all->list, in the order of heartbeat_due_ms
+    struct table_filter *tables;    // owned; NULL: all
+    struct replay_request *joining; // with JOINING
+    int64_t position;
+    uint64_t cursor; // sequence in the ring
+    uint64_t heartbeat_due_ms;
+    uint32_t pending;
+    uint16_t held_writes;
+    uint8_t state;
+    bool ping;
+};
+
+// Bytes that the socket did not take at once, and libuv's request for them: one block.
+struct held_write {
+    uv_write_t request;
+    struct subscriber *subscriber;
+    struct held_write *prev, *next; // of all->held
+    uint64_t since_ms;              // the socket last took something
+    size_t queue_seen;
+    char bytes[];
+};
+
+struct subscribers {
+    struct subscribers_options options;
+    struct subscriber *list;
+    struct held_write *held;
+    size_t count;
+    uint64_t flushed;         // sequence in the ring: everything before it was offered to everybody LIVE
+    int64_t flushed_position; // the head at that time
+    uv_timer_t timer;
+    size_t open;           // handles: the sockets, also those closing, and the timer
+    char read_bytes[4096]; // what clients send is dropped; shared by all
+};
+
+static void subscriber_close(struct subscriber *subscriber, const char *reason);
+static void subscriber_write(struct subscriber *subscriber);
+
+// ---- what a subscriber may see ----
+
+static bool subscriber_sees(const struct subscriber *subscriber, const struct frame *frame) {
+    return frame->position > subscriber->position && table_filter_holds(subscriber->tables, frame->table);
+}
+
+// How many entries of [begin, end) it may see; *ret_first is the first of them.
+static size_t count_visible(const struct subscriber *subscriber, uint64_t begin, uint64_t end, uint64_t *ret_first) {
+    const struct ring *ring = subscriber->all->options.ring;
+    *ret_first = begin;
+    if (begin == end || (!subscriber->tables && ring_at(ring, begin)->position > subscriber->position)) {
+        return (size_t)(end - begin);
+    }
+    size_t count = 0;
+    for (uint64_t s = begin; s < end; s++) {
+        if (subscriber_sees(subscriber, ring_at(ring, s)) && count++ == 0) {
+            *ret_first = s;
+        }
+    }
+    return count;
+}
+
+// ---- the socket ----
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buf) {
+    const struct subscriber *subscriber = handle->data;
+    *ret_buf = uv_buf_init(subscriber->all->read_bytes, sizeof subscriber->all->read_bytes);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf) {
+    if (count < 0) {
+        subscriber_close(stream->data, "client");
+    }
+}
+
+static void socket_tune(uv_tcp_t *socket) {
+    uv_os_fd_t fd;
+    if (uv_fileno((uv_handle_t *)socket, &fd) != 0) {
+        return;
+    }
+    static const struct {
+        int level;
+        int name;
+        int value;
+    } settings[] = {
+        {SOL_SOCKET, SO_SNDBUF, SEND_BUFFER_BYTES},
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_NODELAY, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S},
+        {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
+        {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES},
+        {IPPROTO_TCP, TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS},
+    };
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+        // Without them a stream still works.
+        setsockopt(fd, settings[i].level, settings[i].name, &settings[i].value, sizeof settings[i].value);
+    }
+}
+
+// The last one frees: libuv closes handles in no promised order.
+static void handle_closed(struct subscribers *all) {
+    if (--all->open == 0) {
+        assert(!all->held);
+        free(all);
+    }
+}
+
+static void on_socket_closed(uv_handle_t *handle) {
+    struct subscriber *subscriber = handle->data;
+    struct subscribers *all = subscriber->all;
+    table_filter_free(subscriber->tables);
+    free(subscriber->socket);
+    free(subscriber);
+    handle_closed(all);
+}
+
+static void subscriber_close(struct subscriber *subscriber, const char *reason) {
+    struct subscribers *all = subscriber->all;
+    if (subscriber->state == CLOSED) {
+        return;
+    }
+    replay_cancel(subscriber->joining);
+    subscriber->joining = NULL;
+    subscriber->state = CLOSED;
+    DL_DELETE(all->list, subscriber);
+    all->count--;
+    metric_add(METRIC_STREAM_DISCONNECTS, reason, NULL, 1);
+    log_debug("stream_closed", LOG_TEXT("reason", reason), LOG_INT("position", subscriber->position));
+    uv_close((uv_handle_t *)subscriber->socket, on_socket_closed);
+}
+
+static void on_held_written(uv_write_t *request, int status) {
+    struct held_write *held = request->data;
+    struct subscriber *subscriber = held->subscriber;
+    DL_DELETE(subscriber->all->held, held);
+    subscriber->held_writes--;
+    free(held);
+    if (subscriber->state == CLOSED) {
+        return; // freed when the socket's close is done, which is after this
+    }
+    if (status < 0) {
+        subscriber_close(subscriber, "client");
+    } else {
+        subscriber_write(subscriber);
+    }
+}
+
+// libuv writes these bytes as the socket takes them. They are copied: the ring goes on without this subscriber.
+static void subscriber_hold(struct subscriber *subscriber, const char *bytes, size_t length) {
+    struct held_write *held = memory_alloc(sizeof *held + length);
+    memcpy(held->bytes, bytes, length);
+    held->request.data = held;
+    held->subscriber = subscriber;
+    held->since_ms = clock_ms();
+    DL_APPEND(subscriber->all->held, held);
+    subscriber->held_writes++;
+    uv_buf_t buf = uv_buf_init(held->bytes, (unsigned)length);
+    int rv = uv_write(&held->request, (uv_stream_t *)subscriber->socket, &buf, 1, on_held_written);
+    if (rv < 0) {
+        on_held_written(&held->request, rv);
+    }
+}
+
+// Bytes for this subscriber only, in their turn behind what is held.
+static void subscriber_send(struct subscriber *subscriber, const char *bytes, size_t length) {
+    int written = 0;
+    if (subscriber->held_writes == 0) {
+        uv_buf_t buf = uv_buf_init((char *)bytes, (unsigned)length);
+        written = uv_try_write((uv_stream_t *)subscriber->socket, &buf, 1);
+        if (written == UV_EAGAIN) {
+            written = 0;
+        }
+    }
+    if (written < 0) {
+        subscriber_close(subscriber, "client");
+    } else if ((size_t)written < length) {
+        subscriber_hold(subscriber, bytes + written, length - (size_t)written);
+    }
+}
+
+// ---- from the ring ----
+
+static void subscriber_join(struct subscriber *subscriber);
+
+// One write of as much as the socket takes. Returns false when there is nothing more to do now.
+static bool subscriber_write_some(struct subscriber *subscriber) {
+    const struct ring *ring = subscriber->all->options.ring;
+    uv_buf_t bufs[FRAMES_A_WRITE];
+    uint64_t sequences[FRAMES_A_WRITE];
+    unsigned count = 0;
+    for (uint64_t s = subscriber->cursor; count < FRAMES_A_WRITE && count < subscriber->pending; s++) {
+        const struct frame *frame = ring_at(ring, s);
+        if (subscriber_sees(subscriber, frame)) {
+            bufs[count] = uv_buf_init((char *)frame->bytes, (unsigned)frame->length);
+            sequences[count++] = s;
+        }
+    }
+    int written = uv_try_write((uv_stream_t *)subscriber->socket, bufs, count);
+    if (written < 0 && written != UV_EAGAIN) {
+        subscriber_close(subscriber, "client");
+        return false;
+    }
+    size_t left = written < 0 ? 0 : (size_t)written;
+    for (unsigned i = 0; i < count; i++) {
+        subscriber->position = ring_at(ring, sequences[i])->position;
+        subscriber->cursor = sequences[i] + 1;
+        subscriber->pending--;
+        if (left < bufs[i].len) {
+            // The socket is full. libuv waits for it with the rest of this frame; those behind it stay in the ring.
+            subscriber_hold(subscriber, bufs[i].base + left, bufs[i].len - left);
+            return false;
+        }
+        left -= bufs[i].len;
+    }
+    return true;
+}
+
+static void subscriber_write(struct subscriber *subscriber) {
+    const struct subscribers *all = subscriber->all;
+    while (subscriber->state == LIVE && subscriber->pending > 0 && subscriber->held_writes == 0) {
+        if (subscriber->cursor < ring_begin(all->options.ring)) {
+            subscriber_join(subscriber); // what it has not taken is only in the log by now
+            return;
+        }
+        if (!subscriber_write_some(subscriber)) {
+            break;
+        }
+    }
+    if (subscriber->state == LIVE && subscriber->pending > all->options.buffer) {
+        subscriber_close(subscriber, "slow");
+    }
+}
+
+static void subscriber_advance(struct subscriber *subscriber, uint64_t begin, uint64_t end) {
+    uint64_t first;
+    size_t count = count_visible(subscriber, begin, end, &first);
+    if (count == 0) {
+        return;
+    }
+    if (subscriber->pending == 0) {
+        int64_t before = ring_at(subscriber->all->options.ring, first)->prev;
+        subscriber->cursor = first;
+        // Nothing that it may see lies in between, so this is where it would resume if the ring left it behind.
+        subscriber->position = before > subscriber->position ? before : subscriber->position;
+    }
+    subscriber->pending += (uint32_t)count;
+    subscriber_write(subscriber);
+}
+
+// More than the ring holds was appended in one turn: the log has it.
+static void subscriber_overrun(struct subscriber *subscriber) {
+    if (subscriber->pending > 0) {
+        return; // it will find its cursor gone when its socket has room
+    }
+    if (subscriber->position < subscriber->all->flushed_position) {
+        subscriber->position = subscriber->all->flushed_position;
+    }
+    subscriber_join(subscriber);
+}
+
+void subscribers_flush(struct subscribers *all) {
+    const struct ring *ring = all->options.ring;
+    uint64_t begin = all->flushed;
+    uint64_t end = ring_end(ring);
+    if (begin == end) {
+        return;
+    }
+    bool overrun = begin < ring_begin(ring);
+    all->flushed = end;
+    struct subscriber *subscriber, *following;
+    DL_FOREACH_SAFE(all->list, subscriber, following) {
+        if (subscriber->state == LIVE && overrun) {
+            subscriber_overrun(subscriber);
+        } else if (subscriber->state == LIVE) {
+            subscriber_advance(subscriber, begin, end);
+        }
+    }
+    all->flushed_position = ring_head(ring);
+}
+
+// ---- opening, resuming ----
+
+// Everything up to `position` is given; the ring holds what follows it.
+static void subscriber_go_live(struct subscriber *subscriber, int64_t position, uint64_t sequence) {
+    subscriber->state = LIVE;
+    subscriber->position = position;
+    subscriber->pending = 0;
+    subscriber_advance(subscriber, sequence, ring_end(subscriber->all->options.ring));
+}
+
+static void subscriber_reset(struct subscriber *subscriber, enum reset_reason reason) {
+    const struct ring *ring = subscriber->all->options.ring;
+    struct buffer text = {0};
+    metric_add(METRIC_STREAM_RESETS, reset_reason_name(reason), NULL, 1);
+    frame_append_reset(&text, ring_head(ring), reset_reason_name(reason));
+    subscriber_send(subscriber, text.bytes, text.length);
+    buffer_free(&text);
+    if (subscriber->state != CLOSED) {
+        subscriber_go_live(subscriber, ring_head(ring), ring_end(ring));
+    }
+}
+
+static void on_replay(void *arg, const struct replay_answer *answer, const struct error *error) {
+    struct subscriber *subscriber = arg;
+    struct subscribers *all = subscriber->all;
+    const struct ring *ring = all->options.ring;
+    subscriber->joining = NULL;
+    subscribers_flush(all); // so that ring_end is where everybody LIVE is
+    if (error) {
+        struct buffer text = {0};
+        log_warn("replay_failed", LOG_TEXT("error", error->text));
+        frame_append_retry(&text, jitter_ms(all->options.retry_ms, 0.5));
+        subscriber_send(subscriber, text.bytes, text.length);
+        buffer_free(&text);
+        subscriber_close(subscriber, "replay_failed");
+        return;
+    }
+    if (answer->decision.kind == RESUME_RESET) {
+        subscriber_reset(subscriber, answer->decision.reason);
+        return;
+    }
+    if (answer->count > 0) {
+        subscriber_send(subscriber, answer->frames->bytes, answer->frames->length);
+    }
+    if (subscriber->state == CLOSED) {
+        return;
+    }
+    uint64_t sequence;
+    if (ring_find(ring, subscriber->position, &sequence)) {
+        subscriber_go_live(subscriber, subscriber->position, sequence);
+    } else if (subscriber->position > ring_head(ring)) {
+        // Another gateway is ahead of this one. What it has sent is skipped here when it comes.
+        subscriber_go_live(subscriber, subscriber->position, ring_end(ring));
+    } else {
+        subscriber_join(subscriber); // the ring overran meanwhile
+    }
+}
+
+// Asks the log what came after `position`, up to where the ring is now. position moves there at once, since the answer
+// covers all of it; the request keeps the old one.
+static void subscriber_join(struct subscriber *subscriber) {
+    int64_t head = ring_head(subscriber->all->options.ring);
+    int64_t after = subscriber->position;
+    subscriber->state = JOINING;
+    subscriber->pending = 0;
+    subscriber->position = after > head ? after : head;
+    subscriber->joining =
+        replay_start(subscriber->all->options.replay, after, head, subscriber->tables, on_replay, subscriber);
+}
+
+// The ring holds the position, or the log is asked.
+static void subscriber_resume(struct subscriber *subscriber, int64_t position) {
+    const struct subscribers *all = subscriber->all;
+    const struct ring *ring = all->options.ring;
+    uint64_t sequence;
+    subscriber->position = position;
+    if (!ring_find(ring, position, &sequence)) {
+        metric_add(METRIC_STREAM_OPENED, "log", NULL, 1);
+        subscriber_join(subscriber);
+        return;
+    }
+    metric_add(METRIC_STREAM_OPENED, "ring", NULL, 1);
+    uint64_t first;
+    struct resume_facts facts = {
+        .holds = true,
+        .newest = ring_head(ring),
+        .missed = count_visible(subscriber, sequence, ring_end(ring), &first),
+    };
+    struct resume_decision decision = resume_decide(position, ring_head(ring), all->options.max_replay, &facts);
+    if (decision.kind == RESUME_RESET) {
+        subscriber_reset(subscriber, decision.reason);
+    } else {
+        subscriber_go_live(subscriber, position, sequence);
+    }
+}
+
+void subscriber_open(struct subscribers *all, uv_tcp_t *socket, const struct buffer *head, const struct resume_ask *ask,
+                     struct table_filter *tables, bool ping) {
+    struct ring *ring = all->options.ring;
+    struct subscriber *subscriber = memory_alloc(sizeof *subscriber);
+    *subscriber = (struct subscriber){
+        .socket = socket,
+        .all = all,
+        .tables = tables,
+        .state = JOINING,
+        .ping = ping,
+        .heartbeat_due_ms = clock_ms() + all->options.heartbeat_ms,
+    };
+    subscribers_flush(all); // so that what is in the ring now is not offered again
+    socket->data = subscriber;
+    DL_APPEND(all->list, subscriber);
+    all->count++;
+    all->open++;
+    socket_tune(socket);
+    uv_read_start((uv_stream_t *)socket, on_alloc, on_read);
+
+    struct buffer opening = {0};
+    buffer_append(&opening, head->bytes, head->length);
+    frame_append_opening(&opening, all->options.retry_ms);
+    if (ask->kind == RESUME_ASK_FRESH) {
+        frame_append_position(&opening, ring_head(ring), ping);
+    }
+    subscriber_send(subscriber, opening.bytes, opening.length);
+    buffer_free(&opening);
+    if (subscriber->state == CLOSED) {
+        return;
+    }
+    switch (ask->kind) {
+    case RESUME_ASK_FRESH:
+        metric_add(METRIC_STREAM_OPENED, "fresh", NULL, 1);
+        subscriber_go_live(subscriber, ring_head(ring), ring_end(ring));
+        break;
+    case RESUME_ASK_UNREADABLE:
+        metric_add(METRIC_STREAM_OPENED, "ring", NULL, 1);
+        subscriber_reset(subscriber, RESET_ID_UNREADABLE);
+        break;
+    case RESUME_ASK_POSITION:
+        subscriber_resume(subscriber, ask->position);
+        break;
+    }
+}
+
+void subscribers_rewound(struct subscribers *all, int64_t held, enum reset_reason reason) {
+    const struct ring *ring = all->options.ring;
+    struct subscriber *subscriber, *following;
+    all->flushed = ring_end(ring);
+    all->flushed_position = held;
+    DL_FOREACH_SAFE(all->list, subscriber, following) {
+        bool past = subscriber->position > held || reason == RESET_HISTORY_EXPIRED;
+        if (subscriber->held_writes > 0 || subscriber->state == JOINING) {
+            // In the middle of something that was true before. It comes back, and the log decides.
+            subscriber_close(subscriber, "rewound");
+        } else if (past) {
+            subscriber_reset(subscriber, reason);
+        }
+    }
+}
+
+// ---- time ----
+
+static void send_heartbeats(struct subscribers *all, uint64_t now) {
+    struct subscriber *subscriber;
+    // Bounded by the count, since those that are done go to the end of the same list.
+    for (size_t left = all->count; left > 0 && (subscriber = all->list) && subscriber->heartbeat_due_ms <= now;
+         left--) {
+        DL_DELETE(all->list, subscriber);
+        subscriber->heartbeat_due_ms = now + all->options.heartbeat_ms;
+        DL_APPEND(all->list, subscriber);
+        if (subscriber->held_writes == 0) {
+            const char *text = subscriber->ping ? frame_ping : frame_heartbeat;
+            subscriber_send(subscriber, text, strlen(text));
+        }
+    }
+}
+
+static void close_stalled(struct subscribers *all, uint64_t now) {
+    struct held_write *held;
+    // subscriber_close takes nothing from this list: libuv answers the writes later.
+    DL_FOREACH(all->held, held) {
+        size_t queue = uv_stream_get_write_queue_size((uv_stream_t *)held->subscriber->socket);
+        if (queue != held->queue_seen) {
+            held->queue_seen = queue;
+            held->since_ms = now;
+        } else if (now - held->since_ms > STALL_MS) {
+            subscriber_close(held->subscriber, "stalled");
+        }
+    }
+}
+
+static void on_timer(uv_timer_t *timer) {
+    struct subscribers *all = timer->data;
+    uint64_t now = clock_ms();
+    send_heartbeats(all, now);
+    close_stalled(all, now);
+}
+
+// ---- all of them ----
+
+struct subscribers *subscribers_new(const struct subscribers_options *options) {
+    struct subscribers *all = memory_alloc(sizeof *all);
+    all->options = *options;
+    uv_timer_init(options->loop, &all->timer);
+    all->timer.data = all;
+    all->open = 1;
+    uv_timer_start(&all->timer, on_timer, TICK_MS, TICK_MS);
+    return all;
+}
+
+size_t subscribers_count(const struct subscribers *all) {
+    return all->count;
+}
+
+bool subscribers_disconnect_one(struct subscribers *all, unsigned long retry_ms) {
+    struct subscriber *subscriber = all->list;
+    if (!subscriber) {
+        return false;
+    }
+    if (subscriber->held_writes == 0) {
+        struct buffer text = {0};
+        frame_append_retry(&text, retry_ms);
+        subscriber_send(subscriber, text.bytes, text.length);
+        buffer_free(&text);
+    }
+    subscriber_close(subscriber, "drain");
+    return true;
+}
+
+static void on_timer_closed(uv_handle_t *handle) {
+    handle_closed(handle->data);
+}
+
+void subscribers_close(struct subscribers *all) {
+    if (!all) {
+        return;
+    }
+    while (all->list) {
+        subscriber_close(all->list, "drain");
+    }
+    uv_close((uv_handle_t *)&all->timer, on_timer_closed);
+}

@@ -1,0 +1,45 @@
+// subscriber: the open streams. A subscriber is a cursor over the shared ring, not a queue: it costs a struct, a
+// uv_tcp_t and, only while its socket is full, the rest of the one frame that was cut.
+//
+// Once a loop turn subscribers_flush looks at what was appended to the ring and writes it to whoever may see it, all of
+// it in one write each. A socket that is full gets its turn again when it has taken the rest; one that falls more than
+// `buffer` events behind, or takes nothing for STALL_MS, is disconnected and resumes by its Last-Event-ID.
+//
+// Who may see what is subscriber_sees alone. Everybody may see every scope (--auth none); an index by scope belongs
+// into subscribers_flush, beside the list of those who see all.
+#pragma once
+#include "common/buffer.h"
+#include "gateway/replay.h"
+#include "gateway/resume.h"
+#include "gateway/ring.h"
+#include "gateway/table_filter.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct subscribers;
+
+struct subscribers_options {
+    uv_loop_t *loop;
+    struct ring *ring;     // borrows
+    struct replay *replay; // borrows
+    uint64_t heartbeat_ms;
+    unsigned long retry_ms;
+    size_t buffer;
+    size_t max_replay;
+};
+
+struct subscribers *subscribers_new(const struct subscribers_options *options);
+// Takes socket (from http_exchange_take) and tables (NULL: all). `head` is the HTTP response head, written before
+// anything else. ping: heartbeats and the opening position are events that a script sees.
+void subscriber_open(struct subscribers *subscribers, uv_tcp_t *socket, const struct buffer *head,
+                     const struct resume_ask *ask, struct table_filter *tables, bool ping);
+size_t subscribers_count(const struct subscribers *subscribers);
+void subscribers_flush(struct subscribers *subscribers);
+// The ring was cut back to held (stream.h, on_rewound).
+void subscribers_rewound(struct subscribers *subscribers, int64_t held, enum reset_reason reason);
+// Disconnects the one that has been open longest, telling it to come back after retry_ms. False when there is none.
+bool subscribers_disconnect_one(struct subscribers *subscribers, unsigned long retry_ms);
+// Disconnects all that are left and frees. NULL is allowed.
+void subscribers_close(struct subscribers *subscribers);

@@ -1,0 +1,55 @@
+#include "gateway/table_filter.h"
+#include "common/memory.h"
+#include <stdlib.h>
+#include <string.h>
+
+// Names one after the other, each with its NUL: one block, since a subscriber may live for days.
+struct table_filter {
+    size_t size;
+    char names[];
+};
+
+void table_filter_add(struct table_filter **filter, const char *name) {
+    if (*filter && table_filter_holds(*filter, name)) {
+        return;
+    }
+    size_t old_size = *filter ? (*filter)->size : 0;
+    size_t name_size = strlen(name) + 1;
+    struct table_filter *grown = memory_resize(*filter, 1, sizeof *grown + old_size + name_size);
+    memcpy(grown->names + old_size, name, name_size);
+    grown->size = old_size + name_size;
+    *filter = grown;
+}
+
+bool table_filter_holds(const struct table_filter *filter, const char *name) {
+    if (!filter) {
+        return true;
+    }
+    for (const char *n = filter->names; n < filter->names + filter->size; n += strlen(n) + 1) {
+        if (strcmp(n, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void table_filter_append_array(const struct table_filter *filter, struct buffer *buffer) {
+    char separator = '{';
+    for (const char *n = filter->names; n < filter->names + filter->size; n += strlen(n) + 1) {
+        buffer_char(buffer, separator);
+        buffer_char(buffer, '"');
+        for (const char *c = n; *c != '\0'; c++) {
+            if (*c == '"' || *c == '\\') {
+                buffer_char(buffer, '\\');
+            }
+            buffer_char(buffer, *c);
+        }
+        buffer_char(buffer, '"');
+        separator = ',';
+    }
+    buffer_char(buffer, '}');
+}
+
+void table_filter_free(struct table_filter *filter) {
+    free(filter);
+}

@@ -1,0 +1,14 @@
+// table_filter: the tables that a subscriber asked for by ?table=. NULL stands for all of them.
+#pragma once
+#include "common/buffer.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+struct table_filter;
+
+// Adds a name to *filter, making the filter at the first one. Duplicates are dropped.
+void table_filter_add(struct table_filter **filter, const char *name);
+bool table_filter_holds(const struct table_filter *filter, const char *name);
+// PostgreSQL text[] literal; for replay's statement.
+void table_filter_append_array(const struct table_filter *filter, struct buffer *buffer);
+void table_filter_free(struct table_filter *filter);
