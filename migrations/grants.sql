@@ -17,7 +17,8 @@ grant select on rowbell.migrations, rowbell.installation to rowbell_relay, rowbe
 
 grant select, update on rowbell.events to rowbell_relay;
 grant select on rowbell.event_types, rowbell.subscriptions, rowbell.routes, rowbell.status to rowbell_relay;
-grant insert on rowbell.jobs, rowbell.jobs_waiting to rowbell_relay;
+grant select, insert on rowbell.jobs to rowbell_relay;   -- select: for RETURNING
+grant insert on rowbell.jobs_waiting to rowbell_relay;
 grant select on sequence rowbell.events_seq_seq to rowbell_relay;
 
 grant select on rowbell.events, rowbell.event_types, rowbell.subscriptions, rowbell.streams, rowbell.status to rowbell_dispatcher;
