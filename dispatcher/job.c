@@ -1,0 +1,93 @@
+#include "dispatcher/job.h"
+#include "common/memory.h"
+#include <stdlib.h>
+#include <string.h>
+
+// One block for several texts: each *slot is made a view into it.
+static char *pack(const char **slots[], size_t count) {
+    size_t bytes = 1;
+    for (size_t i = 0; i < count; i++)
+        bytes += *slots[i] ? strlen(*slots[i]) + 1 : 0;
+    char *block = memory_alloc(bytes), *at = block;
+    for (size_t i = 0; i < count; i++) {
+        if (!*slots[i])
+            continue;
+        size_t length = strlen(*slots[i]) + 1;
+        memcpy(at, *slots[i], length);
+        *slots[i] = at;
+        at += length;
+    }
+    return block;
+}
+
+struct job *job_new(struct dispatcher *dispatcher, struct endpoint *endpoint, const struct claimed_job *claimed,
+                    int64_t token) {
+    struct job *job = memory_alloc(sizeof *job);
+    job->dispatcher = dispatcher;
+    job->endpoint = endpoint;
+    job->version = endpoint_begin(endpoint);
+    job->lost = claimed->lost;
+    job->end.ref =
+        (struct job_ref){.subscription_id = claimed->subscription_id, .event_seq = claimed->event_seq, .token = token};
+    job->end.attempt = claimed->attempt;
+    job->delivery = (struct delivery){.subscription = &job->version->subscription,
+                                      .event_seq = claimed->event_seq,
+                                      .attempt = claimed->attempt,
+                                      .event_id = claimed->event_id,
+                                      .type = claimed->type,
+                                      .occurred_at = claimed->occurred_at,
+                                      .subject = claimed->subject,
+                                      .data = claimed->data};
+    const char **slots[] = {&job->delivery.event_id, &job->delivery.type, &job->delivery.occurred_at,
+                            &job->delivery.subject, &job->delivery.data};
+    job->texts = pack(slots, sizeof slots / sizeof slots[0]);
+    return job;
+}
+
+void job_free(struct job *job) {
+    if (!job)
+        return;
+    free(job->texts);
+    free(job->end_texts);
+    free(job);
+}
+
+static const char *fate_of(const struct job *job, const struct attempt_outcome *outcome, double unit,
+                           uint64_t *ret_delay_ms) {
+    if (outcome->verdict == VERDICT_DELIVERED)
+        return "delivered";
+    if (outcome->verdict == VERDICT_REJECTED)
+        return "poisoned";
+    if (outcome->disable_subscription)
+        return "held";
+    // A lost attempt says nothing about the receiver: it uses up no step of the schedule.
+    int failures = job->end.attempt - job->lost;
+    return retry_schedule_next(&job->version->schedule, failures > 1 ? failures : 1, outcome->after_ms, unit,
+                               ret_delay_ms)
+               ? "waiting"
+               : "poisoned";
+}
+
+void job_decide(struct job *job, const struct attempt_outcome *outcome, double unit) {
+    struct job_end *end = &job->end;
+    end->fate = fate_of(job, outcome, unit, &end->delay_ms);
+    end->class = attempt_class_name(outcome->class);
+    end->pause_ms = outcome->pause_endpoint ? outcome->after_ms : 0;
+    end->dns_ms = outcome->dns_ms;
+    end->connect_ms = outcome->connect_ms;
+    end->tls_ms = outcome->tls_ms;
+    end->first_byte_ms = outcome->first_byte_ms;
+    end->total_ms = outcome->total_ms;
+    end->status = outcome->status;
+    end->peer = outcome->peer;
+    end->response_head = outcome->response_head;
+    end->error = outcome->error;
+    const char **slots[] = {&end->peer, &end->response_head, &end->error};
+    job->end_texts = pack(slots, sizeof slots / sizeof slots[0]);
+}
+
+void job_strip(struct job *job) {
+    job->end.peer = NULL;
+    job->end.response_head = NULL;
+    job->end.error = NULL;
+}

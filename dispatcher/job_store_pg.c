@@ -1,0 +1,498 @@
+// The happy path: calls become batches on one pipelined connection and answers come back in order. The failure modes
+// are those of db_conn: every call in flight is answered with an error, and on_down says that the shards are gone.
+#include "dispatcher/job_store_pg.h"
+#include "common/clock.h"
+#include "common/db_conn.h"
+#include "common/memory.h"
+#include "dispatcher/pg_array.h"
+#include "dispatcher/shard.h"
+#include "dispatcher/sql.h"
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    DEADLINE_MS = 10000,
+    KEEPALIVE_MS = 3000,
+    IDLE_SESSION_MS = 10000, // a process that is stopped this long loses its shards
+    PROMOTE_LIMIT = 500,     // the literal in job_promote.sql
+    HOLD_LIMIT = 500,
+    FINISH_ARRAYS = 18,
+};
+
+struct job_store_pg {
+    struct job_store port;
+    struct db_conn *conn;
+    struct job_store_pg_options options;
+};
+
+// A call in flight: whom to answer, and where the parts of a round are among the results.
+struct call {
+    struct job_store_pg *store;
+    void *done_arg;
+    union {
+        job_round_done *round;
+        changes_done *changes;
+        promoted_done *promoted;
+        survey_done *survey;
+        shards_done *shards;
+        leases_done *leases;
+        held_done *held;
+    } done;
+    int finish_at, renew_at, claim_at; // -1: not part of this round
+};
+
+static struct call *call_new(struct job_store_pg *store, void *done_arg) {
+    struct call *call = memory_alloc(sizeof *call);
+    *call = (struct call){.store = store, .done_arg = done_arg, .finish_at = -1, .renew_at = -1, .claim_at = -1};
+    return call;
+}
+
+static const char *cell(const PGresult *result, int row, int column) {
+    return PQgetisnull(result, row, column) ? NULL : PQgetvalue(result, row, column);
+}
+static int64_t cell_int(const PGresult *result, int row, int column) {
+    return strtoll(PQgetvalue(result, row, column), NULL, 10);
+}
+
+// ---- Rounds
+
+static void add_finish(struct db_batch *batch, const struct job_round *round) {
+    struct buffer arrays[FINISH_ARRAYS] = {0};
+    for (int i = 0; i < FINISH_ARRAYS; i++)
+        pg_array_begin(&arrays[i]);
+    uint64_t now = clock_ms();
+    for (size_t i = 0; i < round->end_count; i++) {
+        const struct job_end *end = round->ends[i];
+        struct buffer *to = arrays;
+        pg_array_int(to++, end->ref.subscription_id);
+        pg_array_int(to++, end->ref.event_seq);
+        pg_array_int(to++, end->ref.token);
+        pg_array_int(to++, end->attempt);
+        pg_array_text(to++, end->fate);
+        pg_array_int(to++, (int64_t)end->delay_ms);
+        pg_array_text(to++, end->class);
+        pg_array_int(to++, (int64_t)(now - end->started_ms));
+        pg_array_number(to++, end->dns_ms);
+        pg_array_number(to++, end->connect_ms);
+        pg_array_number(to++, end->tls_ms);
+        pg_array_number(to++, end->first_byte_ms);
+        pg_array_number(to++, end->total_ms);
+        if (end->status > 0)
+            pg_array_int(to++, end->status);
+        else
+            pg_array_null(to++);
+        pg_array_text(to++, end->peer);
+        pg_array_text(to++, end->response_head);
+        pg_array_text(to++, end->error);
+        pg_array_int(to++, (int64_t)end->pause_ms);
+        assert(to == arrays + FINISH_ARRAYS);
+    }
+    const char *values[FINISH_ARRAYS];
+    for (int i = 0; i < FINISH_ARRAYS; i++)
+        values[i] = pg_array_end(&arrays[i]);
+    db_batch_add(batch, &sql_job_finish, FINISH_ARRAYS, values);
+    for (int i = 0; i < FINISH_ARRAYS; i++)
+        buffer_free(&arrays[i]);
+}
+
+static void add_refs(struct db_batch *batch, const struct db_statement *statement, const struct job_ref *refs,
+                     size_t count, const char *last) {
+    struct buffer ids = {0}, seqs = {0}, tokens = {0};
+    pg_array_begin(&ids);
+    pg_array_begin(&seqs);
+    pg_array_begin(&tokens);
+    for (size_t i = 0; i < count; i++) {
+        pg_array_int(&ids, refs[i].subscription_id);
+        pg_array_int(&seqs, refs[i].event_seq);
+        pg_array_int(&tokens, refs[i].token);
+    }
+    const char *values[] = {pg_array_end(&ids), pg_array_end(&seqs), pg_array_end(&tokens), last};
+    db_batch_add(batch, statement, last ? 4 : 3, values);
+    buffer_free(&ids);
+    buffer_free(&seqs);
+    buffer_free(&tokens);
+}
+
+static void add_claim(struct db_batch *batch, const struct job_round *round, const char *lease) {
+    struct buffer ids = {0}, slots = {0};
+    char token[32];
+    snprintf(token, sizeof token, "%" PRId64, round->token);
+    pg_array_begin(&ids);
+    pg_array_begin(&slots);
+    for (size_t i = 0; i < round->claim_count; i++) {
+        pg_array_int(&ids, round->claims[i].subscription_id);
+        pg_array_int(&slots, round->claims[i].slots);
+    }
+    const char *values[] = {pg_array_end(&ids), pg_array_end(&slots), lease, token};
+    db_batch_add(batch, &sql_job_claim, 4, values);
+    buffer_free(&ids);
+    buffer_free(&slots);
+}
+
+static struct job_ref *read_refs(const PGresult *result, size_t *ret_count) {
+    int rows = PQntuples(result);
+    bool tokens = PQnfields(result) > 2;
+    struct job_ref *refs = memory_alloc(sizeof *refs * (size_t)(rows + 1));
+    for (int i = 0; i < rows; i++)
+        refs[i] = (struct job_ref){.subscription_id = (int)cell_int(result, i, 0),
+                                   .event_seq = cell_int(result, i, 1),
+                                   .token = tokens ? cell_int(result, i, 2) : 0};
+    *ret_count = (size_t)rows;
+    return refs;
+}
+
+static struct claimed_job *read_claimed(const PGresult *result, size_t *ret_count) {
+    int rows = PQntuples(result);
+    struct claimed_job *jobs = memory_alloc(sizeof *jobs * (size_t)(rows + 1));
+    for (int i = 0; i < rows; i++)
+        jobs[i] = (struct claimed_job){.subscription_id = (int)cell_int(result, i, 0),
+                                       .event_seq = cell_int(result, i, 1),
+                                       .attempt = (int)cell_int(result, i, 2),
+                                       .lost = (int)cell_int(result, i, 3),
+                                       .event_id = cell(result, i, 4),
+                                       .type = cell(result, i, 5),
+                                       .occurred_at = cell(result, i, 6),
+                                       .subject = cell(result, i, 7),
+                                       .data = cell(result, i, 8)};
+    *ret_count = (size_t)rows;
+    return jobs;
+}
+
+static void round_answered(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct call *call = arg;
+    struct job_round_result result = {0};
+    struct job_ref *ended = NULL, *renewed = NULL;
+    struct claimed_job *claimed = NULL;
+    if (reply) {
+        if (call->finish_at >= 0)
+            result.ended = ended = read_refs(reply->results[call->finish_at], &result.ended_count);
+        if (call->renew_at >= 0)
+            result.renewed = renewed = read_refs(reply->results[call->renew_at], &result.renewed_count);
+        if (call->claim_at >= 0)
+            result.claimed = claimed = read_claimed(reply->results[call->claim_at], &result.claimed_count);
+    }
+    call->done.round(call->done_arg, reply ? &result : NULL, error);
+    free(ended);
+    free(renewed);
+    free(claimed);
+    free(call);
+}
+
+static void store_round(void *arg, const struct job_round *round, job_round_done *done, void *done_arg) {
+    struct job_store_pg *store = arg;
+    struct call *call = call_new(store, done_arg);
+    call->done.round = done;
+    char lease[32];
+    snprintf(lease, sizeof lease, "%u", round->lease_ms);
+    struct db_batch *batch = db_batch_begin(store->conn);
+    int at = 0;
+    db_batch_add(batch, &sql_ack_mode, 0, NULL);
+    at++;
+    if (round->end_count) {
+        add_finish(batch, round);
+        call->finish_at = at++;
+    }
+    if (round->return_count) {
+        add_refs(batch, &sql_job_return, round->returns, round->return_count, NULL);
+        at++;
+    }
+    if (round->renewal_count) {
+        add_refs(batch, &sql_job_renew, round->renewals, round->renewal_count, lease);
+        call->renew_at = at++;
+    }
+    if (round->disable_count) {
+        struct buffer ids = {0};
+        pg_array_begin(&ids);
+        for (size_t i = 0; i < round->disable_count; i++)
+            pg_array_int(&ids, round->disables[i]);
+        db_batch_add(batch, &sql_subscription_disable, 1, (const char *[]){pg_array_end(&ids)});
+        buffer_free(&ids);
+        at++;
+    }
+    if (round->claim_count) {
+        add_claim(batch, round, lease);
+        call->claim_at = at++;
+    }
+    db_batch_send(batch, DEADLINE_MS, round_answered, call);
+}
+
+// ---- Subscriptions
+
+static void changes_answered(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct call *call = arg;
+    size_t count = 0;
+    struct subscription_change *changes = NULL;
+    if (reply) {
+        const PGresult *result = reply->results[0];
+        count = (size_t)PQntuples(result);
+        changes = memory_alloc(sizeof *changes * (count + 1));
+        for (int i = 0; i < (int)count; i++)
+            changes[i] = (struct subscription_change){.id = (int)cell_int(result, i, 0),
+                                                      .name = cell(result, i, 1),
+                                                      .kind = cell(result, i, 2),
+                                                      .state = cell(result, i, 3),
+                                                      .ordered = PQgetvalue(result, i, 4)[0] == 't',
+                                                      .settings = cell(result, i, 5),
+                                                      .secrets = cell(result, i, 6),
+                                                      .version = cell(result, i, 7),
+                                                      .pause_ms = (uint64_t)cell_int(result, i, 8)};
+    }
+    call->done.changes(call->done_arg, changes, count, error);
+    free(changes);
+    free(call);
+}
+
+static void store_changes(void *arg, const struct subscription_known *known, size_t count, changes_done *done,
+                          void *done_arg) {
+    struct job_store_pg *store = arg;
+    struct call *call = call_new(store, done_arg);
+    call->done.changes = done;
+    struct buffer ids = {0}, versions = {0};
+    pg_array_begin(&ids);
+    pg_array_begin(&versions);
+    for (size_t i = 0; i < count; i++) {
+        pg_array_int(&ids, known[i].id);
+        pg_array_text(&versions, known[i].version);
+    }
+    const char *values[] = {pg_array_end(&ids), pg_array_end(&versions), "{webhook}"};
+    db_query(store->conn, &sql_subscription_changes, 3, values, DEADLINE_MS, changes_answered, call);
+    buffer_free(&ids);
+    buffer_free(&versions);
+}
+
+// ---- Moves between the tables
+
+struct id_list {
+    int ids[PROMOTE_LIMIT];
+    size_t count;
+};
+
+static void collect_id(void *arg, int value) {
+    struct id_list *list = arg;
+    if (list->count < PROMOTE_LIMIT)
+        list->ids[list->count++] = value;
+}
+
+static void promote_answered(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct call *call = arg;
+    struct id_list list = {.count = 0};
+    bool more = false;
+    int64_t next_due_ms = -1;
+    if (reply) {
+        const PGresult *result = reply->results[0];
+        more = cell_int(result, 0, 0) >= PROMOTE_LIMIT;
+        pg_array_each_int(PQgetvalue(result, 0, 1), collect_id, &list);
+        if (cell(result, 0, 2))
+            next_due_ms = cell_int(result, 0, 2) > 0 ? cell_int(result, 0, 2) : 0;
+    }
+    call->done.promoted(call->done_arg, list.ids, list.count, more, next_due_ms, error);
+    free(call);
+}
+
+static void store_promote(void *arg, promoted_done *done, void *done_arg) {
+    struct job_store_pg *store = arg;
+    struct call *call = call_new(store, done_arg);
+    call->done.promoted = done;
+    db_query(store->conn, &sql_job_promote, 0, NULL, DEADLINE_MS, promote_answered, call);
+}
+
+static void hold_answered(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct call *call = arg;
+    call->done.held(call->done_arg, reply && cell_int(reply->results[0], 0, 0) >= HOLD_LIMIT, error);
+    free(call);
+}
+
+static void write_ids(struct buffer *array, const int *ids, size_t count) {
+    pg_array_begin(array);
+    for (size_t i = 0; i < count; i++)
+        pg_array_int(array, ids[i]);
+    pg_array_end(array);
+}
+
+static void store_hold(void *arg, const int *subscription_ids, size_t count, held_done *done, void *done_arg) {
+    struct job_store_pg *store = arg;
+    struct call *call = call_new(store, done_arg);
+    call->done.held = done;
+    struct buffer ids = {0};
+    write_ids(&ids, subscription_ids, count);
+    const char *values[] = {buffer_cstr(&ids)};
+    struct db_batch *batch = db_batch_begin(store->conn);
+    db_batch_add(batch, &sql_job_hold, 1, values);
+    db_batch_add(batch, &sql_job_hold_waiting, 1, values);
+    db_batch_send(batch, DEADLINE_MS, hold_answered, call);
+    buffer_free(&ids);
+}
+
+// ---- Shards
+
+static void survey_answered(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct call *call = arg;
+    int dispatchers = reply ? (int)cell_int(reply->results[0], 0, 0) : 0;
+    uint64_t held = reply ? (uint64_t)cell_int(reply->results[0], 0, 1) : 0;
+    call->done.survey(call->done_arg, dispatchers, held, error);
+    free(call);
+}
+
+static void store_survey(void *arg, survey_done *done, void *done_arg) {
+    struct job_store_pg *store = arg;
+    struct call *call = call_new(store, done_arg);
+    call->done.survey = done;
+    db_query(store->conn, &sql_shard_survey, 0, NULL, DEADLINE_MS, survey_answered, call);
+}
+
+static void shards_answered(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct call *call = arg;
+    uint64_t shards = 0;
+    for (int i = 0; reply && i < PQntuples(reply->results[0]); i++)
+        if (PQgetvalue(reply->results[0], i, 1)[0] == 't')
+            shards |= shard_bit((int)cell_int(reply->results[0], i, 0));
+    call->done.shards(call->done_arg, shards, error);
+    free(call);
+}
+
+static void send_shards(struct job_store_pg *store, const struct db_statement *statement, uint64_t shards,
+                        shards_done *done, void *done_arg) {
+    struct call *call = call_new(store, done_arg);
+    call->done.shards = done;
+    struct buffer ids = {0};
+    pg_array_begin(&ids);
+    for (int shard = 0; shard < SHARD_COUNT; shard++)
+        if (shards & shard_bit(shard))
+            pg_array_int(&ids, shard);
+    db_query(store->conn, statement, 1, (const char *[]){pg_array_end(&ids)}, DEADLINE_MS, shards_answered, call);
+    buffer_free(&ids);
+}
+
+static void store_take(void *arg, uint64_t shards, shards_done *done, void *done_arg) {
+    send_shards(arg, &sql_shard_take, shards, done, done_arg);
+}
+
+static void store_release(void *arg, uint64_t shards, shards_done *done, void *done_arg) {
+    send_shards(arg, &sql_shard_release, shards, done, done_arg);
+}
+
+static void leases_answered(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct call *call = arg;
+    size_t count = reply ? (size_t)PQntuples(reply->results[0]) : 0;
+    struct lease_count *counts = memory_alloc(sizeof *counts * (count + 1));
+    for (size_t i = 0; i < count; i++)
+        counts[i] = (struct lease_count){.subscription_id = (int)cell_int(reply->results[0], (int)i, 0),
+                                         .leases = (int)cell_int(reply->results[0], (int)i, 1)};
+    call->done.leases(call->done_arg, counts, count, error);
+    free(counts);
+    free(call);
+}
+
+static void store_leases(void *arg, const int *subscription_ids, size_t count, int64_t owner, leases_done *done,
+                         void *done_arg) {
+    struct job_store_pg *store = arg;
+    struct call *call = call_new(store, done_arg);
+    call->done.leases = done;
+    char owner_text[32];
+    snprintf(owner_text, sizeof owner_text, "%" PRId64, owner);
+    struct buffer ids = {0};
+    write_ids(&ids, subscription_ids, count);
+    const char *values[] = {buffer_cstr(&ids), owner_text};
+    db_query(store->conn, &sql_lease_survey, 2, values, DEADLINE_MS, leases_answered, call);
+    buffer_free(&ids);
+}
+
+// ---- The connection
+
+static bool store_is_up(void *arg) {
+    return db_conn_is_up(((struct job_store_pg *)arg)->conn);
+}
+
+static uint64_t store_answered_ms(void *arg) {
+    return db_conn_answered_ms(((struct job_store_pg *)arg)->conn);
+}
+
+static void joined(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct job_store_pg *store = arg;
+    if (!error)
+        store->options.on_up(store->options.arg);
+}
+
+static void conn_up(void *arg, struct db_conn *conn) {
+    struct job_store_pg *store = arg;
+    store->conn = conn; // may come before db_conn_new has returned
+    db_query(conn, &sql_shard_join, 0, NULL, DEADLINE_MS, joined, arg);
+}
+
+static void conn_down(void *arg, struct db_conn *conn, const struct error *error, bool first) {
+    struct job_store_pg *store = arg;
+    store->conn = conn;
+    store->options.on_down(store->options.arg, error, first);
+}
+
+// The payload is "lane shard lowest_seq", repeated. It is a hint: what cannot be read wakes everything.
+static void conn_notify(void *arg, const char *channel, const char *payload) {
+    struct job_store_pg *store = arg;
+    char lane[16];
+    int shard, used;
+    int64_t seq;
+    bool understood = false;
+    while (sscanf(payload, " %15s %d %" SCNd64 "%n", lane, &shard, &seq, &used) == 3) {
+        understood = true;
+        bool in_range = shard >= 0 && shard < SHARD_COUNT;
+        store->options.on_jobs(store->options.arg, lane, in_range ? shard_bit(shard) : UINT64_MAX);
+        payload += used;
+    }
+    if (!understood) {
+        store->options.on_jobs(store->options.arg, "webhook", UINT64_MAX);
+        store->options.on_jobs(store->options.arg, "sse", UINT64_MAX);
+    }
+}
+
+struct job_store_pg *job_store_pg_new(uv_loop_t *loop, const struct job_store_pg_options *options) {
+    static const char *const channels[] = {"rowbell_jobs", NULL};
+    struct job_store_pg *store = memory_alloc(sizeof *store);
+    store->options = *options;
+    store->port = (struct job_store){.arg = store,
+                                     .is_up = store_is_up,
+                                     .answered_ms = store_answered_ms,
+                                     .round = store_round,
+                                     .changes = store_changes,
+                                     .promote = store_promote,
+                                     .hold = store_hold,
+                                     .survey = store_survey,
+                                     .take = store_take,
+                                     .release = store_release,
+                                     .leases = store_leases};
+    store->conn = db_conn_new(loop, &(struct db_conn_options){.url = options->url,
+                                                              .application_name = "rowbell-dispatcher",
+                                                              .idle_session_timeout_ms = IDLE_SESSION_MS,
+                                                              .keepalive_ms = KEEPALIVE_MS,
+                                                              .channels = channels,
+                                                              .arg = store,
+                                                              .on_up = conn_up,
+                                                              .on_down = conn_down,
+                                                              .on_notify = conn_notify});
+    return store;
+}
+
+const struct job_store *job_store_pg_port(struct job_store_pg *store) {
+    return &store->port;
+}
+
+struct closing {
+    struct job_store_pg *store;
+    void (*on_closed)(void *arg);
+    void *arg;
+};
+
+static void conn_closed(void *arg) {
+    struct closing *closing = arg;
+    free(closing->store);
+    if (closing->on_closed)
+        closing->on_closed(closing->arg);
+    free(closing);
+}
+
+void job_store_pg_close(struct job_store_pg *store, void (*on_closed)(void *arg), void *arg) {
+    struct closing *closing = memory_alloc(sizeof *closing);
+    *closing = (struct closing){.store = store, .on_closed = on_closed, .arg = arg};
+    db_conn_close(store ? store->conn : NULL, conn_closed, closing);
+}

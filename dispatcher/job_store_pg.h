@@ -1,0 +1,20 @@
+// job_store_pg: job_store on PostgreSQL, on one direct connection (no transaction pooler) whose session holds the shard
+// locks and makes the claims, so that who lost the session cannot claim (DESIGN 5).
+#pragma once
+#include "dispatcher/job_store.h"
+#include <uv.h>
+
+struct job_store_pg;
+
+struct job_store_pg_options {
+    const char *url; // copied
+    void *arg;
+    void (*on_up)(void *arg); // the session says that it is a dispatcher; it owns no shard yet
+    void (*on_down)(void *arg, const struct error *error, bool first);
+    // NOTIFY rowbell_jobs: work for these shards of a lane, as far as the payload can be read (else every shard).
+    void (*on_jobs)(void *arg, const char *lane, uint64_t shards);
+};
+
+struct job_store_pg *job_store_pg_new(uv_loop_t *loop, const struct job_store_pg_options *options);
+const struct job_store *job_store_pg_port(struct job_store_pg *store);                        // view
+void job_store_pg_close(struct job_store_pg *store, void (*on_closed)(void *arg), void *arg); // NULL is allowed

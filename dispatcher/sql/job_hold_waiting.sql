@@ -1,0 +1,7 @@
+-- The same for jobs that wait for a retry of a subscription that is not active.
+-- Parameters: $1 int[] subscriptions. Rows: none. Locks: jobs_waiting rows. Index: jobs_waiting_pkey.
+update rowbell.jobs_waiting w
+   set state = 'held', run_at = null
+ where w.subscription_id = any($1::int[])
+   and w.state = 'waiting'
+   and exists (select from rowbell.subscriptions x where x.id = w.subscription_id and x.state <> 'active');

@@ -1,0 +1,15 @@
+-- Leases of other processes that still run: a new owner of a shard counts them as in flight (max_in_flight holds for
+-- the fleet). Only the lowest 200 jobs of a subscription are looked at: leases are given from the low end, and
+-- a backlog of a million must not be read.
+-- Parameters: $1 int[] subscriptions, $2 bigint the process part of our own tokens (token >> 24).
+-- Rows: one for each subscription that has such leases: subscription, number. Locks: none. Index: jobs_pkey.
+select s.id, l.leases
+  from unnest($1::int[]) s(id)
+ cross join lateral (
+   select count(*) filter (where j.lease_until > now() and (j.lease_token >> 24) <> $2::bigint) as leases
+     from (select k.lease_until, k.lease_token
+             from rowbell.jobs k
+            where k.subscription_id = s.id
+            order by k.event_seq
+            limit 200) j) l
+ where l.leases > 0;
