@@ -10,7 +10,9 @@
 #include "common/backoff.h"
 #include "common/buffer.h"
 #include "common/clock.h"
+#include "common/db_batch.h"
 #include "common/db_error.h"
+#include "common/db_session.h"
 #include "common/db_target.h"
 #include "common/log.h"
 #include "common/memory.h"
@@ -30,7 +32,6 @@ enum {
     STEADY_MS = 5000, // a connection that stood so long starts the backoff anew when it is lost
 };
 #define NEVER UINT64_MAX
-#define NO_VALUE SIZE_MAX // a parameter that is NULL
 
 //   waiting --timer--> starting --socket--> connecting --handshake--> setting up --> up
 //      ^                   |                     |                         |         |
@@ -46,75 +47,6 @@ static const unsigned allowed_from[] = {
     [STATE_UP] = FROM(STATE_SETTING_UP),
     [STATE_CLOSING] =
         FROM(STATE_WAITING) | FROM(STATE_STARTING) | FROM(STATE_CONNECTING) | FROM(STATE_SETTING_UP) | FROM(STATE_UP),
-};
-
-// What every session of ours relies on, whatever the server, the database or the role says. The isolation's name
-// differs where it has to be set inside the transaction; a timeout marked direct has no meaning there.
-static const struct {
-    const char *name;
-    const char *pooled_name; // NULL: not sent behind a pooler
-    const char *value;       // NULL: from the options, see session_value
-} session_settings[] = {
-    {"default_transaction_isolation", "transaction_isolation", "read committed"},
-    {"synchronous_commit", "synchronous_commit", "on"},
-    {"statement_timeout", "statement_timeout", NULL},
-    {"lock_timeout", "lock_timeout", "10s"},
-    {"idle_in_transaction_session_timeout", "idle_in_transaction_session_timeout", "5s"},
-    {"idle_session_timeout", NULL, NULL},
-    {"jit", "jit", "off"},
-    {"plan_cache_mode", "plan_cache_mode", "auto"},
-    {"search_path", "search_path", "pg_catalog, pg_temp"},
-    {"TimeZone", "TimeZone", "UTC"},
-    {"DateStyle", "DateStyle", "ISO"},
-    {"client_min_messages", "client_min_messages", "warning"},
-    {"standard_conforming_strings", "standard_conforming_strings", "on"},
-    {"bytea_output", "bytea_output", "hex"},
-};
-
-// One statement on one connection. ready is what the server will know when it comes to whatever is sent next.
-struct prepared {
-    const struct db_statement *statement;
-    bool ready;
-    struct error error; // why the last prepare failed
-};
-
-struct step {
-    const struct db_statement *statement;
-    size_t first_value; // in value_offsets
-    int value_count;
-};
-
-// Built, then written in one go, then in flight until its Sync is answered.
-struct db_batch {
-    struct db_batch *next;
-    struct db_conn *conn;
-    db_done *done; // NULL allowed
-    void *arg;
-    bool internal; // ours: not told when the connection drops
-    // What is to be sent; values are freed once written.
-    struct step *steps;
-    int step_count;
-    size_t *value_offsets; // into values
-    size_t value_count;
-    struct buffer values;
-    // What is awaited: the answers to `prepare_count` prepares and their Sync, one for the settings behind a pooler,
-    // step_count results, a Sync.
-    const struct db_statement **prepares;
-    int prepare_count;
-    int prepares_answered;
-    bool preparing;
-    bool settings_awaited;
-    int result_count;
-    PGresult **results;
-    struct error error; // the first one
-    unsigned deadline_ms;
-    uint64_t due_ms;
-    unsigned prepared_epoch; // of the connection, when it was written
-};
-
-struct batch_list {
-    struct db_batch *first;
-    struct db_batch *last;
 };
 
 // One for each socket that libpq opens; outlives its connection until libuv has let go of it.
@@ -139,11 +71,9 @@ struct db_conn {
     int open_handles;
     uint64_t timer_due_ms; // of the deadline that the timer is set for
     struct backoff backoff;
-    struct batch_list in_flight;
-    struct batch_list failed; // their callbacks are owed
-    struct prepared *prepared;
-    size_t prepared_count;
-    unsigned prepared_epoch; // raised when the server's prepared statements are dropped
+    struct db_batch_list in_flight;
+    struct db_batch_list failed; // their callbacks are owed
+    struct db_prepared_set prepared;
     uint64_t up_since_ms;
     uint64_t answered_ms;
     uint64_t sent_ms;
@@ -165,50 +95,6 @@ static void on_soon(uv_idle_t *soon);
 static void conn_move(struct db_conn *conn, enum conn_state state) {
     assert(allowed_from[state] & FROM(conn->state));
     conn->state = state;
-}
-
-static void list_append(struct batch_list *list, struct db_batch *batch) {
-    batch->next = NULL;
-    if (list->last)
-        list->last->next = batch;
-    else
-        list->first = batch;
-    list->last = batch;
-}
-
-static struct db_batch *list_take_first(struct batch_list *list) {
-    struct db_batch *batch = list->first;
-    if (batch) {
-        list->first = batch->next;
-        if (!list->first)
-            list->last = NULL;
-    }
-    return batch;
-}
-
-static void batch_free_values(struct db_batch *batch) {
-    buffer_free(&batch->values);
-    free(batch->value_offsets);
-    batch->value_offsets = NULL;
-}
-
-static void batch_free(struct db_batch *batch) {
-    for (int i = 0; i < batch->result_count; i++)
-        PQclear(batch->results[i]);
-    batch_free_values(batch);
-    free(batch->results);
-    free(batch->prepares);
-    free(batch->steps);
-    free(batch);
-}
-
-static void batch_finish(struct db_batch *batch) {
-    if (batch->done) {
-        struct db_reply reply = {.results = (const PGresult *const *)batch->results, .count = batch->result_count};
-        bool failed = batch->error.code != ERROR_NONE;
-        batch->done(batch->arg, failed ? NULL : &reply, failed ? &batch->error : NULL);
-    }
-    batch_free(batch);
 }
 
 // ---- watching the socket
@@ -308,30 +194,12 @@ static void timer_set(struct db_conn *conn, uint64_t due_ms) {
 
 // ---- prepared statements
 
-static struct prepared *prepared_find(struct db_conn *conn, const struct db_statement *statement) {
-    for (size_t i = 0; i < conn->prepared_count; i++) {
-        if (conn->prepared[i].statement == statement)
-            return &conn->prepared[i];
-    }
-    return NULL;
-}
-
-static struct prepared *prepared_get(struct db_conn *conn, const struct db_statement *statement) {
-    struct prepared *prepared = prepared_find(conn, statement);
-    if (prepared)
-        return prepared;
-    conn->prepared = memory_resize(conn->prepared, conn->prepared_count + 1, sizeof(*conn->prepared));
-    prepared = &conn->prepared[conn->prepared_count++];
-    *prepared = (struct prepared){.statement = statement};
-    return prepared;
-}
-
 // The server's copies are of no use any more: whatever is written from now on is prepared anew.
 static void prepared_drop_all(struct db_conn *conn) {
     static const struct db_statement deallocate = {NULL, "deallocate all"};
-    conn->prepared_epoch++;
-    for (size_t i = 0; i < conn->prepared_count; i++)
-        conn->prepared[i].ready = false;
+    conn->prepared.epoch++;
+    for (size_t i = 0; i < conn->prepared.count; i++)
+        conn->prepared.items[i].ready = false;
     struct db_batch *batch = db_batch_begin(conn);
     batch->internal = true;
     db_batch_add(batch, &deallocate, 0, NULL);
@@ -339,75 +207,6 @@ static void prepared_drop_all(struct db_conn *conn) {
 }
 
 // ---- writing
-
-struct db_batch *db_batch_begin(struct db_conn *conn) {
-    struct db_batch *batch = memory_alloc(sizeof(*batch));
-    batch->conn = conn;
-    return batch;
-}
-
-void db_batch_add(struct db_batch *batch, const struct db_statement *statement, int value_count,
-                  const char *const *values) {
-    batch->steps = memory_resize(batch->steps, (size_t)batch->step_count + 1, sizeof(*batch->steps));
-    batch->steps[batch->step_count++] =
-        (struct step){.statement = statement, .first_value = batch->value_count, .value_count = value_count};
-    if (value_count == 0)
-        return;
-    size_t count = batch->value_count + (size_t)value_count;
-    batch->value_offsets = memory_resize(batch->value_offsets, count, sizeof(*batch->value_offsets));
-    for (int i = 0; i < value_count; i++) {
-        batch->value_offsets[batch->value_count++] = values[i] ? batch->values.length : NO_VALUE;
-        if (values[i])
-            buffer_append(&batch->values, values[i], strlen(values[i]) + 1);
-    }
-}
-
-// A prepare stands in a transaction of its own ahead of the batch, so that no error of the batch (or of one ahead of
-// it) can undo it, and its own error is told apart.
-static bool write_prepares(struct db_conn *conn, struct db_batch *batch) {
-    for (int i = 0; i < batch->step_count; i++) {
-        const struct db_statement *statement = batch->steps[i].statement;
-        if (!statement->name)
-            continue;
-        struct prepared *prepared = prepared_get(conn, statement);
-        if (prepared->ready)
-            continue;
-        if (!PQsendPrepare(conn->pg, statement->name, statement->sql, 0, NULL))
-            return false;
-        prepared->ready = true;
-        prepared->error.code = ERROR_NONE;
-        batch->prepares = memory_resize(batch->prepares, (size_t)batch->prepare_count + 1, sizeof(*batch->prepares));
-        batch->prepares[batch->prepare_count++] = statement;
-    }
-    batch->preparing = batch->prepare_count > 0;
-    return !batch->preparing || PQpipelineSync(conn->pg);
-}
-
-static bool write_steps(struct db_conn *conn, struct db_batch *batch) {
-    if (conn->options.pooled && !batch->internal) {
-        if (!PQsendQueryParams(conn->pg, conn->settings_sql, 0, NULL, NULL, NULL, NULL, 0))
-            return false;
-        batch->settings_awaited = true;
-    }
-    int most = 0;
-    for (int i = 0; i < batch->step_count; i++)
-        most = batch->steps[i].value_count > most ? batch->steps[i].value_count : most;
-    const char **values = most ? memory_alloc((size_t)most * sizeof(*values)) : NULL;
-    int sent = 1;
-    for (int i = 0; sent && i < batch->step_count; i++) {
-        const struct step *step = &batch->steps[i];
-        for (int j = 0; j < step->value_count; j++) {
-            size_t offset = batch->value_offsets[step->first_value + (size_t)j];
-            values[j] = offset == NO_VALUE ? NULL : batch->values.bytes + offset;
-        }
-        if (step->statement->name && !conn->options.pooled)
-            sent = PQsendQueryPrepared(conn->pg, step->statement->name, step->value_count, values, NULL, NULL, 0);
-        else
-            sent = PQsendQueryParams(conn->pg, step->statement->sql, step->value_count, NULL, values, NULL, NULL, 0);
-    }
-    free(values);
-    return sent && PQpipelineSync(conn->pg);
-}
 
 // What did not fit the socket waits for it to be writable. libpq may read while it writes, and so find the peer gone.
 static bool conn_flush(struct db_conn *conn) {
@@ -441,18 +240,16 @@ void db_batch_send(struct db_batch *batch, unsigned deadline_ms, db_done *done, 
             error_set(&batch->error, ERROR_CANCELLED, "the database connection is closing");
         else
             error_set(&batch->error, ERROR_CONNECT, "the database is not connected");
-        batch_free_values(batch);
-        list_append(&conn->failed, batch);
+        db_batch_free_values(batch);
+        db_batch_list_append(&conn->failed, batch);
         uv_idle_start(&conn->soon, on_soon);
         return;
     }
-    batch->results = memory_alloc((size_t)(batch->step_count ? batch->step_count : 1) * sizeof(*batch->results));
-    batch->prepared_epoch = conn->prepared_epoch;
     conn->sent_ms = clock_ms();
     batch->due_ms = conn->sent_ms + batch->deadline_ms;
-    list_append(&conn->in_flight, batch);
-    bool written = (conn->options.pooled || write_prepares(conn, batch)) && write_steps(conn, batch);
-    batch_free_values(batch);
+    db_batch_list_append(&conn->in_flight, batch);
+    bool written = db_batch_write(batch, conn->pg, &conn->prepared, conn->options.pooled ? conn->settings_sql : NULL);
+    db_batch_free_values(batch);
     if (!written || !conn_flush(conn)) {
         conn_drop_broken(conn);
         return;
@@ -479,8 +276,8 @@ static void prepare_answered(struct db_conn *conn, struct db_batch *batch, const
     const struct db_statement *statement = batch->prepares[batch->prepares_answered++];
     if (result_is_good(result))
         return;
-    struct prepared *prepared = prepared_get(conn, statement);
-    if (batch->prepared_epoch == conn->prepared_epoch)
+    struct db_prepared *prepared = db_prepared_find(&conn->prepared, statement);
+    if (batch->prepared_epoch == conn->prepared.epoch)
         prepared->ready = false;
     if (PQresultStatus(result) == PGRES_PIPELINE_ABORTED)
         return; // one before it failed
@@ -501,14 +298,14 @@ static void step_failed(struct db_conn *conn, struct db_batch *batch, const PGre
     if (!stale && !unknown)
         return;
     const struct db_statement *statement = index >= 0 ? batch->steps[index].statement : NULL;
-    const struct prepared *prepared = statement ? prepared_find(conn, statement) : NULL;
+    const struct db_prepared *prepared = statement ? db_prepared_find(&conn->prepared, statement) : NULL;
     if (unknown && prepared && prepared->error.code != ERROR_NONE) {
         *error = prepared->error; // a batch ahead of this one has tried, in the same pipeline
         return;
     }
     *error->sqlstate = '\0';
     error_wrap(error, "a prepared statement is out of date");
-    if (!conn->options.pooled && batch->prepared_epoch == conn->prepared_epoch)
+    if (!conn->options.pooled && batch->prepared_epoch == conn->prepared.epoch)
         prepared_drop_all(conn);
 }
 
@@ -532,8 +329,8 @@ static void result_arrived(struct db_conn *conn, struct db_batch *batch, PGresul
             conn_out_of_step(conn, "too few results");
             return;
         }
-        list_take_first(&conn->in_flight);
-        batch_finish(batch);
+        db_batch_list_take_first(&conn->in_flight);
+        db_batch_finish(batch);
         return;
     }
     if (batch->preparing) {
@@ -799,7 +596,7 @@ static void on_timer_closed(uv_handle_t *handle) {
     db_target_free(conn->target);
     free((char *)conn->options.application_name);
     free(conn->settings_sql);
-    free(conn->prepared);
+    free(conn->prepared.items);
     free(conn);
     if (on_closed)
         on_closed(arg);
@@ -817,11 +614,11 @@ static void on_soon(uv_idle_t *soon) {
     struct db_conn *conn = soon->data;
     uv_idle_stop(soon);
     // What the callbacks send to a conn that is down is for the turn after this one.
-    struct batch_list failed = conn->failed;
-    conn->failed = (struct batch_list){0};
+    struct db_batch_list failed = conn->failed;
+    conn->failed = (struct db_batch_list){0};
     struct db_batch *batch;
-    while ((batch = list_take_first(&failed)))
-        batch_finish(batch);
+    while ((batch = db_batch_list_take_first(&failed)))
+        db_batch_finish(batch);
     down_deliver(conn);
     if (conn->state != STATE_CLOSING || conn->failed.first || conn->open_handles != 3)
         return;
@@ -837,15 +634,15 @@ static void conn_disconnect(struct db_conn *conn, const struct error *error) {
     watch_close(conn);
     PQfinish(conn->pg);
     conn->pg = NULL;
-    conn->prepared_count = 0;
+    conn->prepared.count = 0;
     conn->farewell.code = ERROR_NONE;
     conn->timer_due_ms = NEVER;
     uv_timer_stop(&conn->timer);
     uv_timer_stop(&conn->keepalive);
     struct db_batch *batch;
-    while ((batch = list_take_first(&conn->in_flight))) {
+    while ((batch = db_batch_list_take_first(&conn->in_flight))) {
         if (batch->internal) {
-            batch_free(batch);
+            db_batch_free(batch);
             continue;
         }
         // One that had failed before the loss keeps its own error: nothing of it was committed.
@@ -853,7 +650,7 @@ static void conn_disconnect(struct db_conn *conn, const struct error *error) {
             error_set(&batch->error, ERROR_CONNECT, "the connection was dropped: %s", error->text);
         else if (batch->error.code == ERROR_NONE)
             batch->error = *error;
-        list_append(&conn->failed, batch);
+        db_batch_list_append(&conn->failed, batch);
     }
     uv_idle_start(&conn->soon, on_soon);
 }
@@ -930,24 +727,6 @@ void db_conn_close(struct db_conn *conn, void (*on_closed)(void *arg), void *arg
 
 // ---- a new one
 
-static char *settings_sql_new(const struct db_conn_options *options) {
-    struct buffer sql = {0};
-    for (size_t i = 0; i < sizeof(session_settings) / sizeof(*session_settings); i++) {
-        const char *name = options->pooled ? session_settings[i].pooled_name : session_settings[i].name;
-        if (!name)
-            continue;
-        buffer_format(&sql, "%s pg_catalog.set_config('%s', '", sql.length ? "," : "select", name);
-        if (session_settings[i].value)
-            buffer_text(&sql, session_settings[i].value);
-        else
-            buffer_format(&sql, "%u",
-                          strcmp(name, "statement_timeout") == 0 ? options->statement_timeout_ms
-                                                                 : options->idle_session_timeout_ms);
-        buffer_format(&sql, "', %s)", options->pooled ? "true" : "false");
-    }
-    return sql.bytes;
-}
-
 struct db_conn *db_conn_new(uv_loop_t *loop, const struct db_conn_options *options) {
     assert(!(options->pooled && options->channels)); // a transaction pooler swallows LISTEN
     struct db_conn *conn = memory_alloc(sizeof(*conn));
@@ -958,7 +737,7 @@ struct db_conn *db_conn_new(uv_loop_t *loop, const struct db_conn_options *optio
         memory_copy_text(options->application_name ? options->application_name : "rowbell");
     if (!options->statement_timeout_ms)
         conn->options.statement_timeout_ms = STATEMENT_TIMEOUT_MS;
-    conn->settings_sql = settings_sql_new(&conn->options);
+    conn->settings_sql = db_session_settings_sql(&conn->options);
     conn->target = db_target_new(loop, options->url, conn->options.application_name);
     conn->backoff = (struct backoff){.first_ms = BACKOFF_FIRST_MS, .most_ms = BACKOFF_MOST_MS};
     conn->timer_due_ms = NEVER;

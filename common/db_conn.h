@@ -14,10 +14,10 @@
 // search_path = pg_catalog, pg_temp, time zone, client_min_messages. With options.pooled the same is sent with every
 // batch as transaction-local settings, statements are not prepared, and LISTEN is refused.
 #pragma once
+#include "common/error.h"
 #include <libpq-fe.h>
 #include <stdbool.h>
 #include <uv.h>
-#include "common/error.h"
 
 struct db_conn;
 struct db_batch;
@@ -39,19 +39,19 @@ struct db_reply {
 typedef void db_done(void *arg, const struct db_reply *reply, const struct error *error);
 
 struct db_conn_options {
-    const char *url;              // kept by copy
-    const char *application_name; // "rowbell-relay"
-    bool pooled;                  // behind a transaction pooler
-    bool skip_schema_check;       // for migrate
-    unsigned statement_timeout_ms;   // 0: 30 s
+    const char *url;                  // kept by copy
+    const char *application_name;     // "rowbell-relay"
+    bool pooled;                      // behind a transaction pooler
+    bool skip_schema_check;           // for migrate
+    unsigned statement_timeout_ms;    // 0: 30 s
     unsigned idle_session_timeout_ms; // 0: none
-    unsigned keepalive_ms;        // a trivial query after so long without one; 0: none
-    const char *const *channels;  // to LISTEN on, NULL-terminated; static; may be NULL
+    unsigned keepalive_ms;            // a trivial query after so long without one; 0: none
+    const char *const *channels;      // to LISTEN on, NULL-terminated; static; may be NULL
     void *arg;
     // Each may be NULL. on_up after every (re)connect, before any batch is accepted from elsewhere.
     void (*on_up)(void *arg, struct db_conn *conn);
-    // Once an outage, after the callbacks of the batches that were in flight; again in the same outage only when the next
-    // try ends in ERROR_AUTH or ERROR_SCHEMA, which time alone does not heal. All tries go on by themselves.
+    // Once an outage, after the callbacks of the batches that were in flight; again in the same outage only when the
+    // next try ends in ERROR_AUTH or ERROR_SCHEMA, which time alone does not heal. All tries go on by themselves.
     // first: no connection was ever established (a start with a wrong URL should fail, not wait). A URL that cannot be
     // read is ERROR_USAGE.
     void (*on_down)(void *arg, struct db_conn *conn, const struct error *error, bool first);
@@ -62,17 +62,17 @@ struct db_conn *db_conn_new(uv_loop_t *loop, const struct db_conn_options *optio
 bool db_conn_is_up(const struct db_conn *conn);
 uint64_t db_conn_answered_ms(const struct db_conn *conn); // clock_ms of the last answer; 0 before the first
 int db_conn_backend_pid(const struct db_conn *conn);      // 0 when down
-// In later turns of the loop batches in flight get ERROR_CANCELLED, then on_closed (may be NULL) is called, when the memory
-// is gone; their args must live until then. on_up, on_down and on_notify are not called any more. Once only. NULL conn is
-// allowed: on_closed is called at once.
+// In later turns of the loop batches in flight get ERROR_CANCELLED, then on_closed (may be NULL) is called, when the
+// memory is gone; their args must live until then. on_up, on_down and on_notify are not called any more. Once only.
+// NULL conn is allowed: on_closed is called at once.
 void db_conn_close(struct db_conn *conn, void (*on_closed)(void *arg), void *arg);
 // Drops the connection and connects anew, as if it had been lost: at once for the server, callbacks and on_down follow
 // in the loop's next turn. No effect on a conn that is down.
 void db_conn_reset(struct db_conn *conn, const char *reason);
 
 // A batch is begun, filled and sent in one go, without returning to the loop. On a conn that is down the callback
-// gets ERROR_CONNECT in a later turn. values are text format, copied; NULL is SQL NULL. A statement is prepared ahead of
-// its batch, so it cannot name what an earlier statement of the same batch creates.
+// gets ERROR_CONNECT in a later turn. values are text format, copied; NULL is SQL NULL. A statement is prepared ahead
+// of its batch, so it cannot name what an earlier statement of the same batch creates.
 struct db_batch *db_batch_begin(struct db_conn *conn);
 void db_batch_add(struct db_batch *batch, const struct db_statement *statement, int value_count,
                   const char *const *values);

@@ -1,0 +1,47 @@
+#include "common/db_session.h"
+#include "common/buffer.h"
+#include <string.h>
+
+// The isolation's name differs where it has to be set inside the transaction: there it must be what the pooler's
+// sessions have by default already, else PostgreSQL refuses (a query has been made), which is better than a wrong
+// isolation. default_transaction_read_only is left alone: administrators and providers set it on purpose.
+static const struct {
+    const char *name;
+    const char *pooled_name; // NULL: has no meaning inside a transaction
+    const char *value;       // NULL: from the options
+} settings[] = {
+    {"default_transaction_isolation", "transaction_isolation", "read committed"},
+    {"synchronous_commit", "synchronous_commit", "on"},
+    {"statement_timeout", "statement_timeout", NULL},
+    {"lock_timeout", "lock_timeout", "10s"},
+    {"idle_in_transaction_session_timeout", "idle_in_transaction_session_timeout", "5s"},
+    {"idle_session_timeout", NULL, NULL},
+    {"jit", "jit", "off"},
+    {"plan_cache_mode", "plan_cache_mode", "auto"},
+    {"search_path", "search_path", "pg_catalog, pg_temp"},
+    {"TimeZone", "TimeZone", "UTC"},
+    {"DateStyle", "DateStyle", "ISO"},
+    {"client_min_messages", "client_min_messages", "warning"},
+    {"standard_conforming_strings", "standard_conforming_strings", "on"},
+    {"bytea_output", "bytea_output", "hex"},
+};
+
+static unsigned option_value(const struct db_conn_options *options, const char *name) {
+    return strcmp(name, "statement_timeout") == 0 ? options->statement_timeout_ms : options->idle_session_timeout_ms;
+}
+
+char *db_session_settings_sql(const struct db_conn_options *options) {
+    struct buffer sql = {0};
+    for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
+        const char *name = options->pooled ? settings[i].pooled_name : settings[i].name;
+        if (!name)
+            continue;
+        buffer_format(&sql, "%s pg_catalog.set_config('%s', '", sql.length ? "," : "select", name);
+        if (settings[i].value)
+            buffer_text(&sql, settings[i].value);
+        else
+            buffer_format(&sql, "%u", option_value(options, name));
+        buffer_format(&sql, "', %s)", options->pooled ? "true" : "false");
+    }
+    return sql.bytes;
+}
