@@ -13,8 +13,9 @@ void *support_keep(void *memory) {
     ck_assert_ptr_nonnull(memory);
     if (kept_count == kept_capacity) {
         kept_capacity = kept_capacity == 0 ? 64 : kept_capacity * 2;
-        kept = realloc(kept, kept_capacity * sizeof(*kept));
-        ck_assert_ptr_nonnull(kept);
+        void **larger = realloc(kept, kept_capacity * sizeof(*kept));
+        ck_assert_ptr_nonnull(larger);
+        kept = larger;
     }
     kept[kept_count++] = memory;
     return memory;
