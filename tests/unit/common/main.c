@@ -7,6 +7,7 @@ static void add_tests(Suite *suite) {
     backoff_tests(suite);
     config_tests(suite);
     metrics_tests(suite);
+    egress_tests(suite);
     process_tests(suite);
     stream_message_tests(suite);
 }

@@ -7,5 +7,6 @@ void buffer_tests(Suite *suite);
 void backoff_tests(Suite *suite);
 void config_tests(Suite *suite);
 void metrics_tests(Suite *suite);
+void egress_tests(Suite *suite);
 void process_tests(Suite *suite);
 void stream_message_tests(Suite *suite);
