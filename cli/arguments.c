@@ -100,10 +100,10 @@ static int path_words(const char *path, int count, char **words) {
     return used;
 }
 
-static const struct command *find_command(const struct command *commands, int count, char **words, int *ret_used) {
+static const struct command *find_command(const struct command *table, int count, char **words, int *ret_used) {
     const struct command *best = NULL;
     *ret_used = 0;
-    for (const struct command *command = commands; command->path != NULL; command++) {
+    for (const struct command *command = table; command->path != NULL; command++) {
         int used = path_words(command->path, count, words);
         if (used > *ret_used) {
             best = command;
@@ -119,7 +119,7 @@ static bool in_group(const struct command *command, const char *prefix) {
 }
 
 // The longest beginning of the words that is the beginning of some command ("subscription"), for a helpful error.
-static void find_group(const struct command *commands, int count, char **words, char *ret_group, size_t size) {
+static void find_group(const struct command *table, int count, char **words, char *ret_group, size_t size) {
     ret_group[0] = 0;
     for (int used = 1; used <= count && used <= MAX_WORDS; used++) {
         char prefix[100] = "";
@@ -127,7 +127,7 @@ static void find_group(const struct command *commands, int count, char **words, 
             size_t length = strlen(prefix);
             snprintf(prefix + length, sizeof(prefix) - length, "%s%s", i > 0 ? " " : "", words[i]);
         }
-        for (const struct command *command = commands; command->path != NULL; command++)
+        for (const struct command *command = table; command->path != NULL; command++)
             if (in_group(command, prefix))
                 snprintf(ret_group, size, "%s", prefix);
     }
@@ -141,7 +141,7 @@ static bool unknown_command(const char *group, int count, char **words, struct e
     return error_set(ret_error, ERROR_USAGE, "unknown command %s: see rowbell --help", words[0]);
 }
 
-bool arguments_parse(const struct command *commands, int argc, char **argv, struct cli *cli, bool *ret_exit,
+bool arguments_parse(const struct command *table, int argc, char **argv, struct cli *cli, bool *ret_exit,
                      struct error *ret_error) {
     *ret_exit = false;
     cli->given = memory_alloc((size_t)argc * 2 * sizeof(*cli->given));
@@ -156,15 +156,15 @@ bool arguments_parse(const struct command *commands, int argc, char **argv, stru
     }
     bool help = last_given(cli, "help") != NULL;
     int used = 0;
-    cli->command = find_command(commands, count, words, &used);
+    cli->command = find_command(table, count, words, &used);
     if (cli->command == NULL) {
         char group[100];
-        find_group(commands, count, words, group, sizeof(group));
+        find_group(table, count, words, group, sizeof(group));
         for (int i = 0; i < count; i++)
             help |= strcmp(words[i], "--help") == 0;
         if (!help || (count > 0 && group[0] == 0))
             return unknown_command(group, count, words, ret_error);
-        arguments_print_tree(stdout, commands, group);
+        arguments_print_tree(stdout, table, group);
         *ret_exit = true;
         return true;
     }
@@ -198,13 +198,13 @@ static void print_options(FILE *file, const struct command_option *options) {
     }
 }
 
-void arguments_print_tree(FILE *file, const struct command *commands, const char *prefix) {
+void arguments_print_tree(FILE *file, const struct command *table, const char *prefix) {
     if (prefix[0] == 0)
         fputs("rowbell: rings when a row changes\n\nUsage: rowbell COMMAND [ARGUMENTS] [FLAGS]\n\nCommands:\n", file);
     else
         fprintf(file, "Usage: rowbell %s COMMAND [ARGUMENTS] [FLAGS]\n\nCommands:\n", prefix);
     char group[100] = "";
-    for (const struct command *command = commands; command->path != NULL; command++) {
+    for (const struct command *command = table; command->path != NULL; command++) {
         if (!in_group(command, prefix))
             continue;
         // Commands of one group stand together in the table; its name is printed once, its members below it.

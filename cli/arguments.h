@@ -9,11 +9,11 @@ extern const struct command_option arguments_global_options[];
 
 // Fills command, arguments, given and json of *cli. --help and --version print to stdout and set *ret_exit. Anything
 // else that is not a whole command is ERROR_USAGE and names what is wrong. Global options may stand before the command.
-bool arguments_parse(const struct command *commands, int argc, char **argv, struct cli *cli, bool *ret_exit,
+bool arguments_parse(const struct command *table, int argc, char **argv, struct cli *cli, bool *ret_exit,
                      struct error *ret_error);
 
 // The tree of the commands whose path begins with prefix ("" for all).
-void arguments_print_tree(FILE *file, const struct command *commands, const char *prefix);
+void arguments_print_tree(FILE *file, const struct command *table, const char *prefix);
 void arguments_print_command(FILE *file, const struct command *command);
 
 // Options of the command that runs. The flag must be in its table. The last one given wins.

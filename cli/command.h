@@ -1,5 +1,5 @@
-// command: what a subcommand of `rowbell` is, and what its function is given. The table is in cli/main.c; from it come
-// the parser, --help and the test of docs/cli.md.
+// command: what a subcommand of `rowbell` is, and what its function is given. The table is in cli/commands.c; from it
+// come the parser, --help and docs/cli.md.
 #pragma once
 #include "common/error.h"
 #include <libpq-fe.h>
@@ -22,6 +22,8 @@ struct command {
     // False: ret_error says why, on one line, with the remedy.
     bool (*run)(struct cli *cli, struct error *ret_error);
 };
+
+extern const struct command commands[]; // ends with path NULL
 
 struct given_option {
     const struct command_option *option;

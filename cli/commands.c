@@ -1,0 +1,101 @@
+// The table of commands: the parser, --help and docs/cli.md come from it.
+#include "cli/command.h"
+
+static const struct command_option migrate_options[] = {
+    {"status", NULL, "list the migrations: name, applied at, state"},
+    {"dry-run", NULL, "say what would be applied, and change nothing"},
+    {"print", NULL, "write the SQL for psql to stdout; needs no database"},
+    {"no-roles", NULL, "create and use no roles: for managed databases"},
+    {0},
+};
+
+static const struct command_option publish_options[] = {
+    {"scope", "COLUMN", "the column that says who may see the row's address"},
+    {"soft-delete", "COLUMN", "the column that turns non-null when the row is deleted"},
+    {"watch", "A,B", "only updates that change one of these columns count"},
+    {"key", "A,B", "unique columns that address a row, instead of the primary key"},
+    {"name", "NAME", "the table's name on the wire, instead of its own"},
+    {"no-webhook", NULL, "its events may not leave by webhook"},
+    {0},
+};
+
+static const struct command_option webhook_options[] = {
+    {"type", "PATTERN", "events to send: posts.update, 'posts.*', '*'; repeat it for more"},
+    {"scope", "SCOPE", "only events of this scope"},
+    {"retry", "1s,5s,5m", "delays between attempts, instead of 5s,5m,30m,2h,5h,10h,14h,20h,24h"},
+    {"deadline", "20s", "how long one request may take in all"},
+    {"max-in-flight", "N", "requests at a time, 1 to 64 (16)"},
+    {"header", "'NAME: VALUE'", "a header to send with each request; repeat it for more"},
+    {"ordered", NULL, "one at a time and in order for each subject"},
+    {"allow-http", NULL, "the URL may be http: instead of https:"},
+    {0},
+};
+
+static const struct command_option event_list_options[] = {
+    {"type", "TYPE", "only this type, such as posts.update"},
+    {"state", "STATE", "only pending, retrying, poisoned or fanned-out ones"},
+    {"limit", "N", "at most so many (50)"},
+    {0},
+};
+
+static const struct command_option job_list_options[] = {
+    {"state", "STATE", "only ready, running, waiting, held, poisoned or cancelled ones"},
+    {"subscription", "NAME", "only of this subscription"},
+    {"limit", "N", "at most so many (50)"},
+    {0},
+};
+
+static const struct command_option requeue_events_options[] = {
+    {"id", "ID", "this event (number or UUID); repeat it, or separate them by commas"},
+    {"since", "TIME", "poisoned since then: 2026-11-29T20:00Z, or an age such as 2h"},
+    {"until", "TIME", "poisoned before then"},
+    {"all", NULL, "every poisoned event"},
+    {"dry-run", NULL, "say how many it would be, and change nothing"},
+    {0},
+};
+
+static const struct command_option requeue_jobs_options[] = {
+    {"subscription", "NAME", "of this subscription"},
+    {"id", "ID", "of this event (number or UUID); repeat it, or separate them by commas"},
+    {"since", "TIME", "of events since then: 2026-11-29T20:00Z, or an age such as 2h"},
+    {"until", "TIME", "of events before then"},
+    {"all", NULL, "every poisoned or cancelled job"},
+    {"dry-run", NULL, "say how many it would be, and change nothing"},
+    {0},
+};
+
+static const struct command_option status_options[] = {
+    {"watch", NULL, "again every two seconds, until interrupted"},
+    {0},
+};
+
+static const struct command_option tail_options[] = {
+    {"url", "URL", "the gateway's stream (http://127.0.0.1:8080/events)"},
+    {"table", "NAME", "only changes of this table; repeat it for more"},
+    {"header", "'NAME: VALUE'", "a header to send, such as Authorization; repeat it for more"},
+    {"last-event-id", "ID", "go on after this event"},
+    {"count", "N", "end after so many events"},
+    {0},
+};
+
+// Commands of one group stand together.
+const struct command commands[] = {
+    {"migrate", "", 0, 0, "Create the schema, or bring it up to this program's version", migrate_options, run_migrate},
+    {"publish", "TABLE", 1, 1, "Capture every change of a table from now on", publish_options, run_publish},
+    {"unpublish", "TABLE", 1, 1, "Stop capturing a table", NULL, run_unpublish},
+    {"subscription add webhook", "NAME URL", 2, 2, "Send events to an endpoint; prints its secret once",
+     webhook_options, run_subscription_add_webhook},
+    {"subscription list", "", 0, 0, "List subscriptions with their open work", NULL, run_subscription_list},
+    {"subscription show", "NAME", 1, 1, "Show one subscription in full", NULL, run_subscription_show},
+    {"subscription pause", "NAME", 1, 1, "Hold its jobs until it is resumed", NULL, run_subscription_pause},
+    {"subscription resume", "NAME", 1, 1, "Send again, held jobs first", NULL, run_subscription_resume},
+    {"subscription remove", "NAME", 1, 1, "Remove a subscription and its jobs", NULL, run_subscription_remove},
+    {"event list", "", 0, 0, "List the newest events", event_list_options, run_event_list},
+    {"event show", "ID", 1, 1, "Show an event, where it went, and every attempt", NULL, run_event_show},
+    {"job list", "", 0, 0, "List jobs that are not delivered yet", job_list_options, run_job_list},
+    {"requeue events", "", 0, 0, "Put poisoned events back in line", requeue_events_options, run_requeue_events},
+    {"requeue jobs", "", 0, 0, "Put poisoned and cancelled jobs back in line", requeue_jobs_options, run_requeue_jobs},
+    {"status", "", 0, 0, "Show the installation at a glance", status_options, run_status},
+    {"tail", "", 0, 0, "Follow the stream of a gateway as a client does", tail_options, run_tail},
+    {0},
+};
