@@ -262,7 +262,9 @@ START_TEST(a_row_changed_between_snapshot_and_lock_is_fanned_out_once) { // G3: 
     sql_wait(conn, 10000,
              "select count(*) from pg_stat_activity where application_name = 'rowbell-relay' and wait_event_type = "
              "'Lock' and datname = current_database()");
-    sql_run(other, "update rowbell.events set last_error = 'touched' where key = '2'; select pg_advisory_unlock(4242)");
+    sql_run(other,
+            "update rowbell.events set last_error = 'touched' where key = '2'"); // committed before the claim goes on
+    sql_run(other, "select pg_advisory_unlock(4242)");
     sql_wait(conn, 10000, ALL_FANNED);
     ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs"), 3);
     // Two passes: the second one took the row that the first had to leave.
