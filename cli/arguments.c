@@ -245,24 +245,24 @@ void arguments_print_command(FILE *file, const struct command *command) {
     print_options(file, arguments_global_options);
 }
 
-// A misspelt flag in our own code fails at its first use, not silently.
-static void assert_flag_exists(const struct cli *cli, const char *flag) {
+// Asserted by every reader below: a misspelt flag in our own code fails at its first use, not silently.
+static bool flag_exists(const struct cli *cli, const char *flag) {
     for (const struct command_option *option = options_of(cli->command); option->flag != NULL; option++)
         if (is(option, flag))
-            return;
+            return true;
     for (const struct command_option *option = arguments_global_options; option->flag != NULL; option++)
         if (is(option, flag))
-            return;
-    assert(!"the flag is in the command's table");
+            return true;
+    return false;
 }
 
 bool option_given(const struct cli *cli, const char *flag) {
-    assert_flag_exists(cli, flag);
+    assert(flag_exists(cli, flag));
     return last_given(cli, flag) != NULL;
 }
 
 const char *option_value(const struct cli *cli, const char *flag) {
-    assert_flag_exists(cli, flag);
+    assert(flag_exists(cli, flag));
     const struct given_option *given = last_given(cli, flag);
     return given != NULL ? given->value : NULL;
 }
@@ -285,7 +285,7 @@ static bool each_part(const char *value, char separator, bool (*each)(void *arg,
 
 bool option_each(const struct cli *cli, const char *flag, char separator, bool (*each)(void *arg, const char *value),
                  void *arg) {
-    assert_flag_exists(cli, flag);
+    assert(flag_exists(cli, flag));
     for (int i = 0; i < cli->given_count; i++)
         if (is(cli->given[i].option, flag) && !each_part(cli->given[i].value, separator, each, arg))
             return false;
