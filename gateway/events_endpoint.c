@@ -108,23 +108,32 @@ static void append_stream_head(const struct events_endpoint *endpoint, const str
     buffer_text(head, "Connection: close\r\n\r\n");
 }
 
-static void on_refused_closed(uv_handle_t *handle) {
+static void on_socket_closed(uv_handle_t *handle) {
     free(handle);
 }
 
-// 200, a time to come back, the end.
-static void refuse(struct events_endpoint *endpoint, struct http_exchange *exchange,
-                   const struct http_request *request) {
+// The stream's head and no more than `body`. Not http_exchange_respond, which would say how long the body of a GET is.
+static void write_and_close(const struct events_endpoint *endpoint, struct http_exchange *exchange,
+                            const struct http_request *request, const struct buffer *body) {
     struct buffer text = {0};
-    metric_add(METRIC_STREAM_OPENED, "refused", NULL, 1);
     append_stream_head(endpoint, request, &text);
-    frame_append_retry(&text, jitter_ms((uint64_t)endpoint->config->retry_ms, 0.5));
+    buffer_append(&text, body->bytes, body->length);
     uv_tcp_t *socket = http_exchange_take(exchange);
     uv_buf_t buf = uv_buf_init(text.bytes, (unsigned)text.length);
     // A new connection's send buffer is empty; if it fails all the same, the client comes back by itself.
     uv_try_write((uv_stream_t *)socket, &buf, 1);
-    uv_close((uv_handle_t *)socket, on_refused_closed);
+    uv_close((uv_handle_t *)socket, on_socket_closed);
     buffer_free(&text);
+}
+
+// 200, a time to come back, the end.
+static void refuse(const struct events_endpoint *endpoint, struct http_exchange *exchange,
+                   const struct http_request *request) {
+    struct buffer body = {0};
+    metric_add(METRIC_STREAM_OPENED, "refused", NULL, 1);
+    frame_append_retry(&body, jitter_ms((uint64_t)endpoint->config->retry_ms, 0.5));
+    write_and_close(endpoint, exchange, request, &body);
+    buffer_free(&body);
 }
 
 // ---- GET /events ----
@@ -203,11 +212,7 @@ static void events_get(struct events_endpoint *endpoint, struct http_exchange *e
         goto done;
     }
     if (strcmp(request->method, "HEAD") == 0) {
-        struct buffer headers = {0};
-        buffer_text(&headers, stream_headers);
-        cors_append_headers(&endpoint->config->cors_origins, http_request_header(request, "origin"), false, &headers);
-        http_exchange_respond(exchange, 200, event_stream, headers.bytes, "", 0);
-        buffer_free(&headers);
+        write_and_close(endpoint, exchange, request, &head);
         goto done;
     }
     if (!endpoint->open || subscribers_count(endpoint->subscribers) >= (size_t)endpoint->config->max_connections) {

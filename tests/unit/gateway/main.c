@@ -1,0 +1,14 @@
+#include "tests/support/fixture.h"
+#include "tests/unit/gateway/tests.h"
+
+static void add_tests(Suite *suite) {
+    frame_tests(suite);
+    http_tests(suite);
+    resume_tests(suite);
+    ring_tests(suite);
+    stream_tests(suite);
+}
+
+int main(void) {
+    return suite_main("gateway", add_tests);
+}

@@ -1,0 +1,9 @@
+// The unit tests of gateway/: each file adds its cases to the one suite of main.c.
+#pragma once
+#include <check.h>
+
+void frame_tests(Suite *suite);
+void http_tests(Suite *suite);
+void resume_tests(Suite *suite);
+void ring_tests(Suite *suite);
+void stream_tests(Suite *suite);
