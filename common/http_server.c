@@ -233,7 +233,8 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf) {
 }
 
 static void connection_read(struct http_connection *connection) {
-    if (uv_read_start((uv_stream_t *)connection->tcp, on_alloc, on_read) != 0)
+    int error = uv_read_start((uv_stream_t *)connection->tcp, on_alloc, on_read);
+    if (error != 0 && error != UV_EALREADY)
         connection_close(connection);
 }
 
