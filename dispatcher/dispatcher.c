@@ -684,6 +684,10 @@ void dispatcher_down(struct dispatcher *d) {
 
 void dispatcher_wake(struct dispatcher *d, uint64_t shards) {
     endpoint_wake(&d->endpoints, shards);
+    if (shards == UINT64_MAX && d->up) { // not one shard: a requeue, and what it moved waits in jobs_waiting
+        d->promote_at_ms = 0;
+        uv_timer_start(&d->timer, on_timer, 0, 0);
+    }
     touch(d);
 }
 
