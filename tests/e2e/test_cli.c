@@ -20,11 +20,11 @@ static int run(const char *const *arguments) {
 }
 
 static void expect_status(int status, int expected) {
-    ck_assert_msg(status == expected, "status %d instead of %d\n%s%s", status, expected, out, err);
+    ck_assert_msg(status == expected, "status %d instead of %d\n%.1000s%.1000s", status, expected, out, err);
 }
 
 static void expect_text(const char *text, const char *part) {
-    ck_assert_msg(strstr(text, part) != NULL, "no '%s' in:\n%s", part, text);
+    ck_assert_msg(strstr(text, part) != NULL, "no '%s' in:\n%.2000s", part, text);
 }
 
 // stdout is one JSON document, of which the SQL condition holds; PostgreSQL is an independent reader.

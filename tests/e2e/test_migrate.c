@@ -14,11 +14,11 @@ static int run(const char *const *arguments) {
 }
 
 static void expect_status(int status, int expected) {
-    ck_assert_msg(status == expected, "status %d instead of %d\n%s%s", status, expected, out, err);
+    ck_assert_msg(status == expected, "status %d instead of %d\n%.1000s%.1000s", status, expected, out, err);
 }
 
 static void expect_text(const char *text, const char *part) {
-    ck_assert_msg(strstr(text, part) != NULL, "no '%s' in:\n%s", part, text);
+    ck_assert_msg(strstr(text, part) != NULL, "no '%s' in:\n%.2000s", part, text);
 }
 
 // A program of PostgreSQL's; what it prints must be freed.
@@ -35,8 +35,16 @@ static char *shell(const char *command) {
             fputs(line, all);
     fclose(all);
     int status = pclose(pipe);
-    ck_assert_msg(status == 0, "status %d: %s\n%s", status, command, text);
+    ck_assert_msg(status == 0, "status %d: %s\n%.2000s", status, command, text);
     return text;
+}
+
+// Check cannot report two whole dumps.
+static void expect_same(const char *a, const char *b) {
+    size_t same = 0;
+    while (a[same] != 0 && a[same] == b[same])
+        same++;
+    ck_assert_msg(a[same] == b[same], "they differ: '%.200s' and '%.200s'", a + same, b + same);
 }
 
 static char *schema_of(const char *url) {
@@ -62,7 +70,7 @@ START_TEST(test_migrate_twice) {
     expect_status(RUN("migrate"), 0);
     expect_text(out, "nothing to do: the schema is at version ");
     char *second = schema_of(url);
-    ck_assert_str_eq(first, second);
+    expect_same(first, second);
     free(first);
     free(second);
     PGconn *conn = fixture_connect();
@@ -156,7 +164,7 @@ START_TEST(test_migrate_prints_the_same_schema) {
         free(shell(command)); // the second time changes nothing
     unlink(path);
     char *a = schema_of(migrated), *b = schema_of(printed);
-    ck_assert_str_eq(a, b);
+    expect_same(a, b);
     free(a);
     free(b);
     ck_assert_str_eq(records(fixture_connect()), migrated_records);
@@ -217,7 +225,7 @@ START_TEST(test_migrate_dry_run_changes_nothing) {
     expect_text(out, "0001_outbox");
     expect_text(out, "pending");
     char *after = schema_of(url);
-    ck_assert_str_eq(before, after);
+    expect_same(before, after);
     free(before);
     free(after);
 }
