@@ -70,6 +70,7 @@ struct http_connection {
     struct http_parser *parser; // NULL between requests
     struct buffer rest;         // pipelined bytes that wait for the response before them
     struct buffer output;       // what the socket did not take at once
+    size_t unsent;              // of it, when last looked at
     uv_write_t write;
     struct http_exchange exchange;
     char peer[INET6_ADDRSTRLEN];
@@ -308,7 +309,7 @@ static void connection_written(struct http_connection *connection) {
     http_parser_free(connection->parser);
     connection->parser = NULL;
     buffer_free(&connection->output);
-    if (!connection->keep_alive) {
+    if (!connection->keep_alive || connection->server->paused) {
         connection_linger(connection);
         return;
     }
@@ -341,6 +342,7 @@ static void connection_write(struct http_connection *connection, struct buffer o
     connection->state = WRITING;
     connection->deadline_ms = clock_ms() + (connection->server->closing ? LINGER_MS : WRITE_TIMEOUT_MS);
     connection->output = output;
+    connection->unsent = output.length;
     int written = uv_try_write(stream, &buf, 1);
     if (written == UV_EAGAIN)
         written = 0;
@@ -403,9 +405,18 @@ uv_tcp_t *http_exchange_take(struct http_exchange *exchange) {
 
 // ---- deadlines ----
 
+// A response may take long to send, as long as its reader takes some of it now and then.
+static bool connection_still_sends(struct http_connection *connection) {
+    size_t before = connection->unsent;
+    connection->unsent = uv_stream_get_write_queue_size((uv_stream_t *)connection->tcp);
+    return connection->unsent < before && !connection->server->closing;
+}
+
 static void connection_expire(struct http_connection *connection) {
     if (connection->state == READING && connection->parser != NULL)
         connection_refuse(connection, 408);
+    else if (connection->state == WRITING && connection_still_sends(connection))
+        connection->deadline_ms = clock_ms() + WRITE_TIMEOUT_MS;
     else
         connection_close(connection);
 }
