@@ -20,6 +20,7 @@ packages_for() {
         ;;
     run) printf '%s\n' postgresql redis-server curl util-linux ;;
     browser) printf '%s\n' nodejs npm chromium nginx-light ;;
+    node) printf '%s\n' nodejs npm ;;
     lint) printf '%s\n' clang clang-format clang-tidy libclang-rt-dev cppcheck docker-compose ;;
     esac
 }
@@ -257,7 +258,7 @@ redis_start() {
         setsid redis-server --port "$port" --bind 127.0.0.1 --save '' --appendonly no --dir "$directory" \
             >"$directory/redis.log" 2>&1 </dev/null 7>&- &
         echo $! >"$directory/redis.pid"
-        until grep -q 'Ready to accept connections' "$directory/redis.log"; do
+        until grep -qs 'Ready to accept connections' "$directory/redis.log"; do
             kill -0 "$(cat "$directory/redis.pid")" 2>/dev/null || break
             sleep 0.02
         done
@@ -315,7 +316,7 @@ npm_need() {
     exec 8>"$state/npm.lock"
     flock 8
     if ! cmp -s "$root/tests/package-lock.json" "$stamp"; then
-        say "installing npm packages for the browser test"
+        say "installing npm packages (tests/package.json)"
         (cd "$root/tests" && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error) >"$state/npm.log" 2>&1 8>&- || {
             tail -20 "$state/npm.log" >&2
             die "npm ci failed: $state/npm.log"
