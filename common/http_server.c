@@ -83,6 +83,7 @@ struct http_server {
     size_t max_connections;
     unsigned request_timeout_ms;
     unsigned idle_timeout_ms;
+    unsigned write_timeout_ms;
     size_t connection_count; // without those turned away
     size_t turned_away_count;
     struct http_connection *connections;
@@ -340,7 +341,8 @@ static void connection_write(struct http_connection *connection, struct buffer o
     uv_stream_t *stream = (uv_stream_t *)connection->tcp;
     uv_buf_t buf = uv_buf_init(output.bytes, (unsigned)output.length);
     connection->state = WRITING;
-    connection->deadline_ms = clock_ms() + (connection->server->closing ? LINGER_MS : WRITE_TIMEOUT_MS);
+    connection->deadline_ms =
+        clock_ms() + (connection->server->closing ? LINGER_MS : connection->server->write_timeout_ms);
     connection->output = output;
     connection->unsent = output.length;
     int written = uv_try_write(stream, &buf, 1);
@@ -416,7 +418,7 @@ static void connection_expire(struct http_connection *connection) {
     if (connection->state == READING && connection->parser != NULL)
         connection_refuse(connection, 408);
     else if (connection->state == WRITING && connection_still_sends(connection))
-        connection->deadline_ms = clock_ms() + WRITE_TIMEOUT_MS;
+        connection->deadline_ms = clock_ms() + connection->server->write_timeout_ms;
     else
         connection_close(connection);
 }
@@ -435,8 +437,11 @@ static void on_sweep(uv_timer_t *timer) {
 }
 
 static void sweep_start(struct http_server *server) {
-    unsigned shortest =
-        server->request_timeout_ms < server->idle_timeout_ms ? server->request_timeout_ms : server->idle_timeout_ms;
+    unsigned shortest = server->request_timeout_ms;
+    if (server->idle_timeout_ms < shortest)
+        shortest = server->idle_timeout_ms;
+    if (server->write_timeout_ms < shortest)
+        shortest = server->write_timeout_ms;
     unsigned period = shortest / 4 > 1000 ? 1000 : shortest / 4 + 1;
     if (!uv_is_active((uv_handle_t *)&server->sweep))
         uv_timer_start(&server->sweep, on_sweep, period, period);
@@ -585,6 +590,7 @@ struct http_server *http_server_new(uv_loop_t *loop, const struct http_server_op
     server->max_connections = options->max_connections > 0 ? options->max_connections : MAX_CONNECTIONS;
     server->request_timeout_ms = options->request_timeout_ms > 0 ? options->request_timeout_ms : REQUEST_TIMEOUT_MS;
     server->idle_timeout_ms = options->idle_timeout_ms > 0 ? options->idle_timeout_ms : IDLE_TIMEOUT_MS;
+    server->write_timeout_ms = options->write_timeout_ms > 0 ? options->write_timeout_ms : WRITE_TIMEOUT_MS;
     server->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     uv_timer_init(loop, &server->accept_pause);
     uv_timer_init(loop, &server->sweep);

@@ -19,6 +19,7 @@ struct http_server_options {
     size_t max_connections;      // 0: 1,000. Connections beyond it are answered 503 and closed
     unsigned request_timeout_ms; // 0: 10 s from the first byte (or the accept) to the last; then 408 and closed
     unsigned idle_timeout_ms;    // 0: 60 s between requests
+    unsigned write_timeout_ms;   // 0: 30 s in which the client takes nothing of a response
     void *arg;
     http_handler *handle; // every request that is well-formed; must answer or take exactly once, now or later
 };

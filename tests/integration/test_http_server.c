@@ -288,6 +288,37 @@ START_TEST(a_large_answer_waits_for_its_reader) {
 }
 END_TEST
 
+START_TEST(a_reader_may_be_slow_but_not_stand_still) {
+    enum { LENGTH = 30000000, PIECE = 1000000 };
+    start_server((struct http_server_options){.write_timeout_ms = 200});
+    struct client still = client_open(http_server_port(server));
+    struct client slow = client_open(http_server_port(server));
+    char *piece = malloc(PIECE);
+    uint64_t started_ms = clock_ms();
+    uint64_t next_ms = started_ms;
+    size_t got = 0;
+    client_send(&still, GET("/big?30000000"));
+    client_send(&slow, GET("/big?30000000"));
+    while (got < LENGTH && clock_ms() - started_ms < DEADLINE_MS) {
+        turn();
+        if (clock_ms() < next_ms)
+            continue;
+        ssize_t count = read(slow.fd, piece, PIECE);
+        ck_assert_msg(count > 0 || errno == EAGAIN, "cut after %zu bytes", got);
+        got += count > 0 ? (size_t)count : 0;
+        next_ms += 25;
+    }
+    ck_assert_uint_ge(got, LENGTH);
+    ck_assert_uint_gt(clock_ms() - started_ms, 400); // else this tested nothing
+    client_wait(&still, NULL, 1);
+    ck_assert_uint_lt(still.got.length, LENGTH);
+    free(piece);
+    client_close(&still);
+    client_close(&slow);
+    stop_server();
+}
+END_TEST
+
 START_TEST(limits_are_answered_with_their_status) {
     start_server((struct http_server_options){0});
     struct buffer wire = {0};
@@ -683,6 +714,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(protocol, continue_is_sent_to_who_waits_for_it);
     TCase *limits = suite_case(suite, "limits", 30);
     tcase_add_test(limits, a_large_answer_waits_for_its_reader);
+    tcase_add_test(limits, a_reader_may_be_slow_but_not_stand_still);
     tcase_add_test(limits, limits_are_answered_with_their_status);
     tcase_add_test(limits, slow_and_idle_clients_are_closed);
     tcase_add_test(limits, a_request_that_is_being_handled_has_no_deadline);
