@@ -23,7 +23,7 @@ static const struct command_option webhook_options[] = {
     {"type", "PATTERN", "events to send: posts.update, 'posts.*', '*'; repeat it for more"},
     {"scope", "SCOPE", "only events of this scope"},
     {"retry", "1s,5s,5m", "delays between attempts, instead of 5s,5m,30m,2h,5h,10h,14h,20h,24h"},
-    {"deadline", "20s", "how long one request may take in all"},
+    {"deadline", "20s", "how long one request may take in all, at most 20s"},
     {"max-in-flight", "N", "requests at a time, 1 to 64 (16)"},
     {"header", "'NAME: VALUE'", "a header to send with each request; repeat it for more"},
     {"ordered", NULL, "one at a time and in order for each subject"},

@@ -7,7 +7,7 @@
 #include "cli/sql.h"
 #include "common/config.h"
 #include "common/http_client.h"
-#include <ctype.h>
+#include "common/webhook_header.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -26,23 +26,19 @@ static bool read_retry(void *arg, const char *value) {
     return true;
 }
 
-static bool is_header_name(const char *text, size_t length) {
-    for (size_t i = 0; i < length; i++)
-        if (!isalnum((unsigned char)text[i]) && strchr("!#$%&'*+-.^_`|~", text[i]) == NULL)
-            return false;
-    return length > 0;
-}
-
-static bool read_header(void *arg, const char *value) {
+static bool read_header(void *arg, const char *text) {
     struct reading *reading = arg;
-    const char *colon = strchr(value, ':');
-    if (colon == NULL || !is_header_name(value, (size_t)(colon - value)) || strpbrk(value, "\r\n") != NULL)
-        return error_set(reading->error, ERROR_USAGE, "--header %s: expected 'name: value' on one line", value);
-    char name[200];
-    if ((size_t)(colon - value) >= sizeof(name))
-        return error_set(reading->error, ERROR_USAGE, "--header: the name is longer than %zu bytes", sizeof(name) - 1);
-    snprintf(name, sizeof(name), "%.*s", (int)(colon - value), value);
-    json_object_object_add(reading->json, name, json_object_new_string(colon + 1 + strspn(colon + 1, " \t")));
+    const char *colon = strchr(text, ':');
+    char name[WEBHOOK_HEADER_MAX_BYTES];
+    if (colon == NULL || (size_t)(colon - text) >= sizeof(name))
+        return error_set(reading->error, ERROR_USAGE, "--header %.60s: expected 'name: value'", text);
+    snprintf(name, sizeof(name), "%.*s", (int)(colon - text), text);
+    const char *value = colon + 1 + strspn(colon + 1, " \t");
+    if (!webhook_header_check(name, value, strlen(value), reading->error))
+        return error_wrap(reading->error, "--header");
+    json_object_object_add(reading->json, name, json_object_new_string(value));
+    if (json_object_object_length(reading->json) > WEBHOOK_HEADERS_MAX)
+        return error_set(reading->error, ERROR_USAGE, "--header: at most %d", WEBHOOK_HEADERS_MAX);
     return true;
 }
 
@@ -69,8 +65,8 @@ static bool read_options(struct cli *cli, json_object **ret_options, struct erro
     const char *deadline = option_value(cli, "deadline");
     long deadline_ms;
     if (deadline != NULL) {
-        if (!config_parse_duration_ms(deadline, &deadline_ms, NULL) || deadline_ms < 100 || deadline_ms > 120000)
-            return error_set(ret_error, ERROR_USAGE, "--deadline %s: expected a duration from 100ms to 2m", deadline);
+        if (!config_parse_duration_ms(deadline, &deadline_ms, NULL) || deadline_ms < 100 || deadline_ms > 20000)
+            return error_set(ret_error, ERROR_USAGE, "--deadline %s: expected a duration from 100ms to 20s", deadline);
         json_object_object_add(options, "deadline_ms", json_object_new_int64(deadline_ms));
     }
     int64_t max_in_flight = 0;

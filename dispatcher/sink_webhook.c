@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/http_client.h"
 #include "common/memory.h"
+#include "common/webhook_header.h"
 #include "dispatcher/outcome.h"
 #include "dispatcher/webhook_signature.h"
 #include <inttypes.h>
@@ -17,19 +18,17 @@ enum {
     DEADLINE_MS = 20000,
     DEADLINE_MIN_MS = 100,
     CONNECT_MS = 5000,
-    MAX_CUSTOM_HEADERS = 32,
-    MAX_CUSTOM_HEADER_BYTES = 2048,
     OWN_HEADERS = 4, // content type, id, timestamp, signature
 };
 
-_Static_assert(MAX_CUSTOM_HEADERS + OWN_HEADERS <= HTTP_CALL_MAX_HEADERS, "a call must take all headers");
+_Static_assert(WEBHOOK_HEADERS_MAX + OWN_HEADERS <= HTTP_CALL_MAX_HEADERS, "a call must take all headers");
 
 // What a subscription's settings and secrets came to.
 struct endpoint {
     char *url;
     bool allow_http;
     unsigned deadline_ms;
-    char *headers[MAX_CUSTOM_HEADERS]; // "name: value"
+    char *headers[WEBHOOK_HEADERS_MAX]; // "name: value"
     size_t header_count;
     struct webhook_signer *signer;
 };
@@ -70,61 +69,16 @@ static bool read_deadline(struct endpoint *endpoint, struct json_object *value, 
     return true;
 }
 
-// Reserved: what frames the message, what says who we are, and what a receiver verifies.
-static bool header_is_reserved(const char *name) {
-    static const char *const names[] = {
-        "accept-encoding",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "keep-alive",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "user-agent",
-        "x-hub-signature-256",
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcasecmp(names[i], name) == 0)
-            return true;
-    return strncasecmp(name, "webhook-", 8) == 0 || strncasecmp(name, "proxy-", 6) == 0;
-}
-
-static bool header_is_token(const char *name) {
-    static const char token[] =
-        "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"; // RFC 9110, 5.6.2
-    return *name && strspn(name, token) == strlen(name);
-}
-
-static bool value_is_sendable(const char *value, size_t length) {
-    for (size_t i = 0; i < length; i++) {
-        unsigned char byte = (unsigned char)value[i];
-        if ((byte < ' ' && byte != '\t') || byte >= 0x7f)
-            return false;
-    }
-    return true;
-}
-
 static bool read_headers(struct endpoint *endpoint, struct json_object *object, struct error *ret_error) {
     json_object_object_foreach(object, name, value) {
-        if (!header_is_token(name))
-            return error_set(ret_error, ERROR_USAGE, "headers: %.60s is not a header name", name);
-        if (header_is_reserved(name))
-            return error_set(ret_error, ERROR_USAGE, "headers: %.60s is reserved", name);
         if (!json_object_is_type(value, json_type_string))
             return error_set(ret_error, ERROR_USAGE, "headers: the value of %.60s must be a text", name);
         const char *text = json_object_get_string(value);
         size_t length = (size_t)json_object_get_string_len(value);
-        if (!value_is_sendable(text, length))
-            return error_set(ret_error, ERROR_USAGE, "headers: %.60s has a line break, control or non-ASCII character",
-                             name);
-        if (strlen(name) + length > MAX_CUSTOM_HEADER_BYTES || endpoint->header_count == MAX_CUSTOM_HEADERS)
-            return error_set(ret_error, ERROR_USAGE, "headers: at most %d, each of %d bytes", MAX_CUSTOM_HEADERS,
-                             MAX_CUSTOM_HEADER_BYTES);
+        if (!webhook_header_check(name, text, length, ret_error))
+            return error_wrap(ret_error, "headers");
+        if (endpoint->header_count == WEBHOOK_HEADERS_MAX)
+            return error_set(ret_error, ERROR_USAGE, "headers: at most %d", WEBHOOK_HEADERS_MAX);
         struct buffer line = {0};
         // libcurl's own way to send a header without a value; "name:" would remove it.
         if (text[strspn(text, " \t")] == '\0')

@@ -155,10 +155,13 @@ START_TEST(test_subscription_refusals) {
         {{"a b", "https://example.com/", "--type", "*"}, 2, "'a b' cannot be a name"},
         {{"stream", "https://example.com/", "--type", "*"}, 1, "there is a subscription named 'stream' already"},
         {{"a", "https://example.com/", "--type", "*", "--retry", "5"}, 2, "--retry 5: expected delays"},
-        {{"a", "https://example.com/", "--type", "*", "--deadline", "1h"}, 2, "--deadline 1h: expected a duration"},
+        {{"a", "https://example.com/", "--type", "*", "--deadline", "21s"}, 2, "--deadline 21s: expected a duration"},
         {{"a", "https://example.com/", "--type", "*", "--max-in-flight", "65"}, 2, "from 1 to 64"},
         {{"a", "https://example.com/", "--type", "*", "--header", "nonsense"}, 2, "expected 'name: value'"},
-        {{"a", "https://example.com/", "--type", "*", "--header", "a: b\r\nc: d"}, 2, "on one line"},
+        {{"a", "https://example.com/", "--type", "*", "--header", "a: b\r\nc: d"}, 2, "a has a line break"},
+        {{"a", "https://example.com/", "--type", "*", "--header", "Webhook-Id: x"},
+         2,
+         "--header: Webhook-Id is reserved"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         const char *arguments[12] = {"subscription", "add", "webhook"};
