@@ -4,6 +4,7 @@
 #include "common/db_error.h"
 #include "common/schema_version.h"
 #include "tests/support/fixture.h"
+#include "tests/support/loop.h"
 #include "tests/support/tcp_proxy.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,24 +14,8 @@
 
 static uv_loop_t loop;
 
-static void on_late(uv_timer_t *timer) {
-    *(bool *)timer->data = true;
-}
-
-// Turns the loop until *count reaches the number.
 static void turn_until(const int *count, int number, unsigned deadline_ms, const char *what) {
-    bool late = false;
-    uv_timer_t timer;
-    uv_timer_init(&loop, &timer);
-    timer.data = &late;
-    uv_update_time(&loop);
-    uv_timer_start(&timer, on_late, deadline_ms, 0);
-    while (*count < number && !late)
-        uv_run(&loop, UV_RUN_ONCE);
-    uv_close((uv_handle_t *)&timer, NULL);
-    uv_run(&loop, UV_RUN_NOWAIT);
-    if (*count < number)
-        ck_abort_msg("%s: %d of %d after %u ms", what, *count, number, deadline_ms);
+    loop_turn_until(&loop, count, number, deadline_ms, what);
 }
 
 // ---- one connection and what it was told
@@ -424,11 +409,9 @@ START_TEST(keepalive_holds_off_the_idle_session_timeout) {
     options.keepalive_ms = 100;
     probe.conn = db_conn_new(&loop, &options);
     turn_until(&probe.ups, 1, 5000, "on_up");
-    uint64_t until = clock_ms() + 900;
-    while (clock_ms() < until)
-        uv_run(&loop, UV_RUN_ONCE); // the keepalive turns it
+    loop_turn_for(&loop, 900);
     ck_assert_int_eq(probe.downs, 0);
-    ck_assert_uint_ge(db_conn_answered_ms(probe.conn), until - 400);
+    ck_assert_uint_ge(db_conn_answered_ms(probe.conn), clock_ms() - 400);
     probe_close(&probe);
     probe = (struct probe){0};
     options.keepalive_ms = 0;

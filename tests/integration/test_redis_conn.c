@@ -1,0 +1,393 @@
+// redis_conn against a real Redis, and through a proxy that fails on demand.
+#include "common/clock.h"
+#include "common/redis_conn.h"
+#include "tests/support/fixture.h"
+#include "tests/support/loop.h"
+#include "tests/support/tcp_proxy.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static uv_loop_t loop;
+
+struct probe {
+    struct redis_conn *conn;
+    int ups, downs, messages, closed;
+    struct error down;
+    size_t length;
+    char bytes[64]; // the first ones of the last message
+    void (*on_up)(struct probe *probe);
+    void (*on_message)(struct probe *probe);
+    void (*on_down)(struct probe *probe);
+};
+
+static void on_up(void *arg) {
+    struct probe *probe = arg;
+    probe->ups++;
+    if (probe->on_up)
+        probe->on_up(probe);
+}
+
+static void on_down(void *arg, const struct error *error) {
+    struct probe *probe = arg;
+    probe->downs++;
+    probe->down = *error;
+    if (probe->on_down)
+        probe->on_down(probe);
+}
+
+static void on_message(void *arg, const char *bytes, size_t length) {
+    struct probe *probe = arg;
+    probe->messages++;
+    probe->length = length;
+    memcpy(probe->bytes, bytes, length < sizeof(probe->bytes) ? length : sizeof(probe->bytes));
+    if (probe->on_message)
+        probe->on_message(probe);
+}
+
+static void on_closed(void *arg) {
+    ((struct probe *)arg)->closed++;
+}
+
+static void turn_until(const int *count, int number, unsigned deadline_ms, const char *what) {
+    loop_turn_until(&loop, count, number, deadline_ms, what);
+}
+
+static void probe_start(struct probe *probe, const char *url, const char *channel) {
+    struct redis_conn_options options = {
+        .url = url, .channel = channel, .arg = probe, .on_up = on_up, .on_down = on_down, .on_message = on_message};
+    uv_update_time(&loop);
+    probe->conn = redis_conn_new(&loop, &options);
+}
+
+static void probe_up(struct probe *probe, const char *url, const char *channel) {
+    probe_start(probe, url, channel);
+    turn_until(&probe->ups, 1, 5000, "on_up");
+    ck_assert(redis_conn_is_up(probe->conn));
+}
+
+static void close_now(struct probe *probe) {
+    if (probe->conn) {
+        struct redis_conn *conn = probe->conn;
+        probe->conn = NULL;
+        redis_conn_close(conn, on_closed, probe);
+    }
+}
+
+static void probe_close(struct probe *probe) {
+    close_now(probe);
+    turn_until(&probe->closed, 1, 5000, "on_closed");
+}
+
+// Tests run at once on one Redis.
+static const char *channel(void) {
+    static char name[40];
+    snprintf(name, sizeof(name), "test:%d", (int)getpid());
+    return name;
+}
+
+static struct tcp_proxy *proxy_start(char *ret_url, size_t size) {
+    struct tcp_proxy *proxy = tcp_proxy_start("127.0.0.1", atoi(strrchr(fixture_redis(), ':') + 1));
+    snprintf(ret_url, size, "redis://127.0.0.1:%d", tcp_proxy_port(proxy));
+    return proxy;
+}
+
+static int free_port(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, size), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+// A Redis of the test's own, with a password. It ends with the test, however that ends.
+static pid_t server_start(int port) {
+    char text[12];
+    snprintf(text, sizeof(text), "%d", port);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        freopen("/dev/null", "w", stdout);
+        execlp("redis-server", "redis-server", "--port", text, "--bind", "127.0.0.1", "--save", "", "--requirepass",
+               "hunter2", "--dir", "/tmp", (char *)NULL);
+        _exit(127);
+    }
+    ck_assert_int_gt(pid, 0);
+    return pid;
+}
+
+static void set_up(void) {
+    ck_assert_int_eq(uv_loop_init(&loop), 0);
+}
+
+static void tear_down(void) {
+    uv_run(&loop, UV_RUN_NOWAIT);
+    ck_assert_int_eq(uv_loop_close(&loop), 0); // nothing was left behind
+}
+
+START_TEST(messages_arrive_as_they_are) {
+    struct probe subscriber = {0}, publisher = {0};
+    probe_up(&subscriber, fixture_redis(), channel());
+    probe_up(&publisher, fixture_redis(), NULL);
+    ck_assert(redis_conn_publish(publisher.conn, channel(), "a\0b\r\n", 5));
+    turn_until(&subscriber.messages, 1, 5000, "message");
+    ck_assert_uint_eq(subscriber.length, 5);
+    ck_assert_mem_eq(subscriber.bytes, "a\0b\r\n", 5);
+    ck_assert(redis_conn_publish(publisher.conn, channel(), "", 0));
+    size_t length = 4 << 20;
+    char *large = calloc(1, length);
+    ck_assert(redis_conn_publish(publisher.conn, channel(), large, length));
+    free(large);
+    ck_assert(redis_conn_publish(publisher.conn, "another", "x", 1));
+    ck_assert(redis_conn_publish(publisher.conn, channel(), "last", 4));
+    turn_until(&subscriber.messages, 4, 5000, "messages");
+    ck_assert_mem_eq(subscriber.bytes, "last", 4);
+    probe_close(&publisher);
+    probe_close(&subscriber);
+}
+END_TEST
+
+START_TEST(idle_links_stay_up) {
+    struct probe subscriber = {0}, publisher = {0};
+    probe_up(&subscriber, fixture_redis(), channel());
+    probe_up(&publisher, fixture_redis(), NULL);
+    loop_turn_for(&loop, 5500); // longer than the silence that counts as death
+    ck_assert_int_eq(subscriber.downs, 0);
+    ck_assert_int_eq(publisher.downs, 0);
+    ck_assert(redis_conn_publish(publisher.conn, channel(), "x", 1));
+    turn_until(&subscriber.messages, 1, 5000, "message");
+    probe_close(&publisher);
+    probe_close(&subscriber);
+}
+END_TEST
+
+START_TEST(server_away_for_a_while) {
+    char url[100];
+    struct tcp_proxy *proxy = proxy_start(url, sizeof(url));
+    struct probe subscriber = {0}, publisher = {0};
+    probe_up(&subscriber, url, channel());
+    probe_up(&publisher, url, NULL);
+    tcp_proxy_refuse(proxy);
+    turn_until(&subscriber.downs, 1, 5000, "on_down");
+    turn_until(&publisher.downs, 1, 5000, "on_down");
+    ck_assert(!redis_conn_is_up(publisher.conn));
+    ck_assert(!redis_conn_publish(publisher.conn, channel(), "x", 1));
+    loop_turn_for(&loop, 400); // some refused tries
+    tcp_proxy_pass(proxy);
+    turn_until(&subscriber.ups, 2, 8000, "on_up");
+    turn_until(&publisher.ups, 2, 8000, "on_up");
+    ck_assert_int_eq(subscriber.downs, 1); // once an outage
+    ck_assert(redis_conn_publish(publisher.conn, channel(), "x", 1));
+    turn_until(&subscriber.messages, 1, 5000, "message");
+    probe_close(&publisher);
+    probe_close(&subscriber);
+    tcp_proxy_stop(proxy);
+}
+END_TEST
+
+START_TEST(silent_link_is_dead_after_three_seconds) {
+    char url[100];
+    struct tcp_proxy *proxy = proxy_start(url, sizeof(url));
+    struct probe subscriber = {0}, publisher = {0};
+    probe_up(&subscriber, url, channel());
+    probe_up(&publisher, url, NULL);
+    tcp_proxy_silence(proxy);
+    uint64_t start = clock_ms();
+    for (int i = 0; i < 1000; i++)
+        ck_assert(redis_conn_publish(publisher.conn, channel(), "x", 1));
+    ck_assert(!redis_conn_publish(publisher.conn, channel(), "x", 1)); // bounded
+    turn_until(&subscriber.downs, 1, 4000, "on_down");
+    turn_until(&publisher.downs, 1, 4000, "on_down");
+    ck_assert_uint_ge(clock_ms() - start, 2700);
+    ck_assert_int_eq(subscriber.down.code, ERROR_TIMEOUT);
+    ck_assert_int_eq(publisher.down.code, ERROR_TIMEOUT);
+    tcp_proxy_refuse(proxy);
+    tcp_proxy_pass(proxy);
+    turn_until(&subscriber.ups, 2, 8000, "on_up");
+    probe_close(&publisher);
+    probe_close(&subscriber);
+    tcp_proxy_stop(proxy);
+}
+END_TEST
+
+START_TEST(silent_server_is_given_up) {
+    char url[100];
+    struct tcp_proxy *proxy = proxy_start(url, sizeof(url));
+    tcp_proxy_silence(proxy);
+    struct probe probe = {0};
+    probe_start(&probe, url, channel());
+    turn_until(&probe.downs, 1, 6500, "on_down");
+    ck_assert_int_eq(probe.down.code, ERROR_TIMEOUT);
+    probe_close(&probe);
+    tcp_proxy_stop(proxy);
+}
+END_TEST
+
+static void assert_down(const char *url, enum error_code code, const char *text) {
+    static const char *const channels[] = {NULL, "c"};
+    for (int i = 0; i < 2; i++) {
+        struct probe probe = {0};
+        probe_start(&probe, url, channels[i]);
+        ck_assert_int_eq(probe.downs, 0); // never from inside
+        turn_until(&probe.downs, 1, 5000, url);
+        ck_assert_msg(probe.down.code == code && strstr(probe.down.text, text), "%s %s", url, probe.down.text);
+        ck_assert_msg(!strstr(probe.down.text, "hunter") && !strstr(probe.down.text, "wrong"), "%s", probe.down.text);
+        ck_assert_int_eq(probe.ups, 0);
+        probe_close(&probe);
+    }
+}
+
+START_TEST(connect_tells_why_it_failed) {
+    assert_down("redis://127.0.0.1:1", ERROR_CONNECT, "Connection refused");
+    assert_down("redis://localhost:1", ERROR_CONNECT, "Connection refused");
+    assert_down("redis://no-such-host.invalid", ERROR_CONNECT, "no-such-host.invalid");
+    assert_down("rediss://:hunter2@127.0.0.1", ERROR_USAGE, "malformed");
+    char url[100];
+    snprintf(url, sizeof(url), "%s/99999", fixture_redis());
+    assert_down(url, ERROR_CONNECT, "refuses SELECT");
+}
+END_TEST
+
+START_TEST(password_opens) {
+    int port = free_port();
+    pid_t pid = server_start(port);
+    char url[100];
+    snprintf(url, sizeof(url), "redis://:hunter2@127.0.0.1:%d", port);
+    struct probe probe = {0};
+    probe_up(&probe, url, channel()); // also waits for the server
+    probe_close(&probe);
+    snprintf(url, sizeof(url), "redis://default:hunter%%32@localhost:%d/3", port);
+    probe = (struct probe){0};
+    probe_up(&probe, url, NULL);
+    snprintf(url, sizeof(url), "redis://:wrong@127.0.0.1:%d", port);
+    assert_down(url, ERROR_AUTH, "refuses AUTH");
+    snprintf(url, sizeof(url), "redis://127.0.0.1:%d", port);
+    assert_down(url, ERROR_AUTH, "NOAUTH");
+    kill(pid, SIGKILL);
+    turn_until(&probe.downs, 1, 5000, "on_down");
+    waitpid(pid, NULL, 0);
+    pid = server_start(port);
+    turn_until(&probe.ups, 2, 8000, "on_up");
+    probe_close(&probe);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+END_TEST
+
+START_TEST(urls_are_checked) {
+    static const char *const good[] = {
+        "redis://localhost",      "redis://localhost/", "redis://127.0.0.1:6380/5",
+        "redis://:p%40ss@host:1", "redis://u:p@host",   "redis://[::1]:6379/0",
+    };
+    static const char *const bad[] = {
+        "",
+        "localhost",
+        "redis://",
+        "rediss://host",
+        "http://host",
+        "redis://host/a",
+        "redis://u@h",
+        "redis://h:99999",
+        "redis://h/1?x=hunter2",
+        "redis://h/1#hunter2",
+        "redis://a:hunter2@b c",
+        "redis://h/1/2",
+    };
+    struct error error;
+    for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++)
+        ck_assert_msg(redis_url_check(good[i], &error), "%s", good[i]);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        ck_assert_msg(!redis_url_check(bad[i], &error), "%s", bad[i]);
+        ck_assert_int_eq(error.code, ERROR_USAGE);
+        ck_assert(!strstr(error.text, "hunter2"));
+    }
+}
+END_TEST
+
+static void reset_once(struct probe *probe) {
+    if (probe->downs == 0)
+        redis_conn_reset(probe->conn, "from inside");
+}
+
+START_TEST(reset_and_close_from_callbacks) {
+    struct probe publisher = {0};
+    probe_up(&publisher, fixture_redis(), NULL);
+    struct probe probe = {.on_up = reset_once};
+    probe_start(&probe, fixture_redis(), channel());
+    turn_until(&probe.ups, 2, 5000, "on_up");
+    ck_assert_int_eq(probe.downs, 1);
+    probe_close(&probe);
+
+    probe = (struct probe){.on_message = reset_once};
+    probe_up(&probe, fixture_redis(), channel());
+    redis_conn_publish(publisher.conn, channel(), "1", 1);
+    redis_conn_publish(publisher.conn, channel(), "2", 1); // may come with the first: it belongs to a link that is gone
+    turn_until(&probe.ups, 2, 5000, "on_up");
+    ck_assert_int_eq(probe.messages, 1);
+    probe_close(&probe);
+
+    probe = (struct probe){.on_message = close_now};
+    probe_up(&probe, fixture_redis(), channel());
+    redis_conn_publish(publisher.conn, channel(), "1", 1);
+    redis_conn_publish(publisher.conn, channel(), "2", 1);
+    turn_until(&probe.closed, 1, 5000, "on_closed");
+    ck_assert_int_eq(probe.messages, 1);
+
+    probe = (struct probe){.on_up = close_now};
+    probe_start(&probe, fixture_redis(), NULL);
+    turn_until(&probe.closed, 1, 5000, "on_closed");
+
+    probe = (struct probe){.on_down = close_now};
+    probe_start(&probe, "redis://127.0.0.1:1", NULL);
+    turn_until(&probe.closed, 1, 5000, "on_closed");
+    ck_assert_int_eq(probe.downs, 1);
+    probe_close(&publisher);
+}
+END_TEST
+
+START_TEST(close_at_any_time_before_it_is_up) {
+    const char *const urls[] = {fixture_redis(), "redis://no-such-host.invalid", "redis://127.0.0.1:1"};
+    for (int turns = 0; turns < 30; turns++) {
+        struct probe probe = {0};
+        probe_start(&probe, urls[turns % 3], turns % 2 ? channel() : NULL);
+        for (int i = 0; i < turns / 3 && probe.ups == 0; i++)
+            uv_run(&loop, UV_RUN_NOWAIT);
+        probe_close(&probe);
+    }
+    redis_conn_close(NULL, NULL, NULL);
+}
+END_TEST
+
+static TCase *with_loop(TCase *tcase) {
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    return tcase;
+}
+
+static void add_tests(Suite *suite) {
+    TCase *links = with_loop(suite_case(suite, "links", 30));
+    tcase_add_test(links, messages_arrive_as_they_are);
+    tcase_add_test(links, idle_links_stay_up);
+    tcase_add_test(links, server_away_for_a_while);
+    tcase_add_test(links, silent_link_is_dead_after_three_seconds);
+    tcase_add_test(links, silent_server_is_given_up);
+    TCase *starts = with_loop(suite_case(suite, "starts", 30));
+    tcase_add_test(starts, connect_tells_why_it_failed);
+    tcase_add_test(starts, password_opens);
+    tcase_add_test(starts, urls_are_checked);
+    TCase *reentrant = with_loop(suite_case(suite, "reentrant", 30));
+    tcase_add_test(reentrant, reset_and_close_from_callbacks);
+    tcase_add_test(reentrant, close_at_any_time_before_it_is_up);
+}
+
+int main(void) {
+    return suite_main("redis_conn", add_tests);
+}
