@@ -10,6 +10,7 @@ static void add_tests(Suite *suite) {
     egress_tests(suite);
     process_tests(suite);
     stream_message_tests(suite);
+    db_error_tests(suite);
 }
 
 int main(void) {

@@ -10,3 +10,4 @@ void metrics_tests(Suite *suite);
 void egress_tests(Suite *suite);
 void process_tests(Suite *suite);
 void stream_message_tests(Suite *suite);
+void db_error_tests(Suite *suite);
