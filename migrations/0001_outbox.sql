@@ -5,7 +5,9 @@
 -- One row: what is true of the whole installation.
 create table rowbell.installation (
   id          text not null default replace(gen_random_uuid()::text, '-', ''),
-  wake        text not null default 'poll' check (wake in ('notify', 'poll')),
+  -- How writers wake a sleeping relay. A transaction that executed NOTIFY cannot be prepared for two-phase commit.
+  wake        text not null check (wake in ('notify', 'poll'))
+              default case when current_setting('max_prepared_transactions') = '0' then 'notify' else 'poll' end,
   receipt_key text not null default replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''),
   singleton   boolean primary key default true check (singleton)
 );

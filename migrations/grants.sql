@@ -17,9 +17,9 @@ grant select on rowbell.migrations, rowbell.installation to rowbell_relay, rowbe
 
 grant select, update on rowbell.events to rowbell_relay;
 grant select on rowbell.event_types, rowbell.subscriptions, rowbell.routes, rowbell.status to rowbell_relay;
-grant select, insert on rowbell.jobs to rowbell_relay;   -- select: for RETURNING
-grant insert on rowbell.jobs_waiting to rowbell_relay;
+grant select, insert on rowbell.jobs, rowbell.jobs_waiting to rowbell_relay;   -- select: for RETURNING
 grant select on sequence rowbell.events_seq_seq to rowbell_relay;
+grant execute on function rowbell.condition_alone(jsonb, jsonpath) to rowbell_relay;
 
 grant select on rowbell.events, rowbell.event_types, rowbell.subscriptions, rowbell.streams, rowbell.status to rowbell_dispatcher;
 grant update (state) on rowbell.subscriptions to rowbell_dispatcher;
@@ -36,4 +36,4 @@ grant select (id, name, kind, state, types, scope, condition, "coalesce", ordere
   on rowbell.subscriptions to rowbell_operator;
 grant select (id, wake) on rowbell.installation to rowbell_operator;
 grant execute on function rowbell.requeue_events(bigint[], timestamptz, timestamptz, boolean),
-  rowbell.requeue_jobs(text, bigint[], timestamptz, timestamptz, boolean) to rowbell_operator;
+  rowbell.requeue_jobs(text, bigint[], timestamptz, timestamptz, boolean), rowbell.set_wake(text) to rowbell_operator;

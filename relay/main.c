@@ -75,8 +75,11 @@ static bool check_config(const struct relay_config *config, struct error *ret_er
         return error_set(ret_error, ERROR_USAGE, "--batch-size %ld: only %d is supported", config->batch_size,
                          RELAY_BATCH_SIZE);
     }
-    if (config->poll_ms < 10 || config->poll_ms > 60000) {
-        return error_set(ret_error, ERROR_USAGE, "--poll-ms: must be 10ms to 1m");
+    if (config->poll_ms != 0 && (config->poll_ms < 10 || config->poll_ms > 60000)) {
+        return error_set(ret_error, ERROR_USAGE, "--poll-ms: must be 10ms to 1m, or 0s for none");
+    }
+    if (config->sweep_ms < 1000 || config->sweep_ms > 3600000) {
+        return error_set(ret_error, ERROR_USAGE, "--sweep: must be 1s to 1h");
     }
     return true;
 }
@@ -94,7 +97,8 @@ int main(int argc, char **argv) {
     }
     self.store = relay_store_pg_new(&self.process.loop, &(struct relay_store_pg_options){
                                                             .url = self.config.common.database_url,
-                                                            .pooled = self.config.common.direct_database_url != NULL,
+                                                            .direct_url = self.config.common.direct_database_url,
+                                                            .sweep_ms = (unsigned)self.config.sweep_ms,
                                                             .relay = &self.relay,
                                                             .arg = &self,
                                                             .on_up = on_up,
@@ -103,6 +107,7 @@ int main(int argc, char **argv) {
     relay_init(&self.relay, relay_store_pg_port(self.store),
                &(struct relay_options){
                    .poll_ms = (uint32_t)self.config.poll_ms,
+                   .sweep_ms = (uint32_t)self.config.sweep_ms,
                    .once = self.config.once,
                    .on_drained = on_drained,
                    .arg = &self.process,

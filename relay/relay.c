@@ -1,7 +1,8 @@
-// The happy path: pass after pass until one finds less than a whole batch, then rest for poll_ms. The failure modes: a
-// pass that fails for its data is done again one event at a time, so that one bad row does not hold back the others; a
-// fault of the system (no database, a lock time-out, a full disk) counts against no event and makes the relay as a
-// whole back off.
+// The happy path: pass after pass until one finds less than a whole batch; then linger for some passes 10 ms apart,
+// since a busy database commits again soon; then tell the writers that nobody is awake, look once more, and sleep until
+// a writer's NOTIFY, the fallback poll or the sweep. The failure modes: a pass that fails for its data is done again
+// one event at a time, so that one bad row does not hold back the others; a fault of the system (no database, a lock
+// time-out, a full disk) counts against no event and makes the relay as a whole back off.
 #include "relay/relay.h"
 #include "common/db_error.h"
 #include "common/log.h"
@@ -10,20 +11,24 @@
 #include <assert.h>
 #include <string.h>
 
-enum { RETRIES_EVERY_MS = 1000 };
+enum { RETRIES_EVERY_MS = 1000, LINGER_MS = 10, LINGER_PASSES = 5 };
 
 static const char *const state_names[] = {
-    [RELAY_DOWN] = "down",           [RELAY_PASSING] = "passing", [RELAY_LISTING] = "listing",
-    [RELAY_ISOLATING] = "isolating", [RELAY_RESTING] = "resting", [RELAY_BACKING_OFF] = "backing_off",
+    [RELAY_DOWN] = "down",           [RELAY_PASSING] = "passing",         [RELAY_LISTING] = "listing",
+    [RELAY_ISOLATING] = "isolating", [RELAY_LINGERING] = "lingering",     [RELAY_FALLING_ASLEEP] = "falling_asleep",
+    [RELAY_ASLEEP] = "asleep",       [RELAY_BACKING_OFF] = "backing_off",
 };
 
 static const unsigned allowed[] = {
 #define TO(state) (1u << RELAY_##state)
     [RELAY_DOWN] = TO(PASSING),
-    [RELAY_PASSING] = TO(PASSING) | TO(RESTING) | TO(LISTING) | TO(BACKING_OFF) | TO(DOWN),
+    [RELAY_PASSING] =
+        TO(PASSING) | TO(LISTING) | TO(LINGERING) | TO(FALLING_ASLEEP) | TO(ASLEEP) | TO(BACKING_OFF) | TO(DOWN),
     [RELAY_LISTING] = TO(ISOLATING) | TO(PASSING) | TO(BACKING_OFF) | TO(DOWN),
     [RELAY_ISOLATING] = TO(ISOLATING) | TO(PASSING) | TO(BACKING_OFF) | TO(DOWN),
-    [RELAY_RESTING] = TO(PASSING) | TO(LISTING) | TO(DOWN),
+    [RELAY_LINGERING] = TO(PASSING) | TO(LISTING) | TO(DOWN),
+    [RELAY_FALLING_ASLEEP] = TO(PASSING) | TO(DOWN),
+    [RELAY_ASLEEP] = TO(PASSING) | TO(LISTING) | TO(DOWN),
     [RELAY_BACKING_OFF] = TO(PASSING) | TO(DOWN),
 #undef TO
 };
@@ -33,29 +38,60 @@ static void move(struct relay *relay, enum relay_state state) {
     relay->state = state;
 }
 
+static uint64_t now(const struct relay *relay) {
+    return relay->store->now_ms(relay->store->arg);
+}
+
 static void pass(struct relay *relay) {
     move(relay, RELAY_PASSING);
-    relay->store->pass(relay->store->arg, 0);
+    relay->woken = false;
+    uint64_t now_ms = now(relay);
+    int64_t mark = low_water_next(&relay->water, now_ms);
+    if (now_ms - relay->swept_ms >= relay->options.sweep_ms)
+        mark = 0;
+    if (mark == 0)
+        relay->swept_ms = now_ms;
+    relay->store->pass(relay->store->arg, mark, low_water_wants_sample(&relay->water, now_ms));
 }
 
 static void list(struct relay *relay, enum relay_suspects which) {
     move(relay, RELAY_LISTING);
-    relay->listing = which;
-    relay->store->list(relay->store->arg, which, 0);
+    relay->store->list(relay->store->arg, which);
 }
 
-static void rest(struct relay *relay) {
-    move(relay, RELAY_RESTING);
-    if (relay->options.once) {
-        relay->options.on_drained(relay->options.arg);
-        return;
+static void wake(struct relay *relay) {
+    relay->idle_passes = 0;
+    if (!relay->awake) {
+        relay->awake = true;
+        relay->store->set_awake(relay->store->arg, true);
     }
-    relay->store->wait(relay->store->arg, relay->options.poll_ms);
+}
+
+// Nothing was left by the pass that just ended.
+static void rest(struct relay *relay) {
+    if (relay->options.once) {
+        move(relay, RELAY_ASLEEP);
+        relay->options.on_drained(relay->options.arg);
+    } else if (relay->woken) {
+        pass(relay);
+    } else if (!relay->awake) {
+        move(relay, RELAY_ASLEEP);
+        relay->store->wait(relay->store->arg,
+                           relay->options.poll_ms ? relay->options.poll_ms : relay->options.sweep_ms);
+    } else if (relay->idle_passes < LINGER_PASSES) {
+        move(relay, RELAY_LINGERING);
+        relay->store->wait(relay->store->arg, LINGER_MS);
+    } else {
+        move(relay, RELAY_FALLING_ASLEEP);
+        relay->awake = false;
+        relay->store->set_awake(relay->store->arg, false);
+    }
 }
 
 // A deadlock or a serialization failure is nobody's fault: the same again, soon.
 static void back_off(struct relay *relay, const struct error *error) {
     move(relay, RELAY_BACKING_OFF);
+    low_water_init(&relay->water);
     uint64_t wait_ms = db_error_is_transient_conflict(error) ? jitter_ms(20, 0.5) : backoff_next_ms(&relay->backoff);
     log_warn("pass_failed", LOG_TEXT("error", error->text), LOG_TEXT("sqlstate", error->sqlstate),
              LOG_INT("retry_ms", wait_ms));
@@ -77,65 +113,92 @@ void relay_init(struct relay *relay, const struct relay_store *store, const stru
         .store = store,
         .options = *options,
         .backoff = {.first_ms = 2000, .most_ms = 60000},
+        .swept_ms = store->now_ms(store->arg),
     };
 }
 
 void relay_on_up(struct relay *relay) {
     if (relay->state == RELAY_DOWN) {
-        relay->connected = true;
-        backoff_reset(&relay->backoff);
+        low_water_init(&relay->water);
+        relay->awake = false;
+        relay->woken = false;
+        wake(relay);
         pass(relay);
     }
 }
 
 void relay_on_down(struct relay *relay) {
     log_debug("relay_down", LOG_TEXT("was", state_names[relay->state]));
-    if (relay->state != RELAY_DOWN) {
+    if (relay->state != RELAY_DOWN)
         move(relay, RELAY_DOWN);
-    }
-    relay->connected = false;
+}
+
+static bool retries_are_due(struct relay *relay) {
+    uint64_t now_ms = now(relay);
+    if (now_ms - relay->retries_looked_ms < RETRIES_EVERY_MS)
+        return false;
+    relay->retries_looked_ms = now_ms;
+    return true;
 }
 
 void relay_on_timer(struct relay *relay) {
-    if (relay->state == RELAY_BACKING_OFF) {
+    if (relay->state == RELAY_BACKING_OFF)
         pass(relay);
-    } else if (relay->state == RELAY_RESTING) {
-        relay->rested_ms += relay->options.poll_ms;
-        if (relay->rested_ms >= RETRIES_EVERY_MS) {
-            relay->rested_ms = 0;
+    else if (relay->state == RELAY_LINGERING || relay->state == RELAY_ASLEEP) {
+        if (retries_are_due(relay))
             list(relay, RELAY_SUSPECTS_DUE);
-        } else {
+        else
             pass(relay);
-        }
     }
 }
 
-static void count(const struct relay_pass *done) {
+void relay_on_wake(struct relay *relay) {
+    relay->woken = true;
+    if (relay->state == RELAY_ASLEEP || relay->state == RELAY_LINGERING) {
+        wake(relay);
+        pass(relay);
+    }
+}
+
+void relay_on_asleep(struct relay *relay) {
+    if (relay->state == RELAY_FALLING_ASLEEP)
+        pass(relay);
+}
+
+static void count(struct relay *relay, const struct relay_pass *done) {
     metric_add(METRIC_FANOUT_PASSES, NULL, NULL, 1);
     if (done->events > 0) {
         metric_add(METRIC_FANOUT_EVENTS, NULL, NULL, (double)done->events);
         metric_add(METRIC_FANOUT_JOBS, NULL, NULL, (double)done->jobs);
         metric_observe(METRIC_FANOUT_LATENCY, NULL, done->oldest_age_s);
     }
+    if (done->poisoned > 0)
+        log_error("job_poisoned", LOG_TEXT("class", "condition"), LOG_INT("jobs", done->poisoned));
 }
 
 void relay_on_pass(struct relay *relay, const struct relay_pass *done, const struct error *error) {
-    if (relay->state != RELAY_PASSING) {
+    if (relay->state != RELAY_PASSING)
         return; // the connection went down meanwhile; the pass is claimed again
-    }
     if (!error) {
         backoff_reset(&relay->backoff);
-        count(done);
-        if (done->exhausted) {
-            rest(relay);
-        } else {
+        count(relay, done);
+        if (done->sampled)
+            low_water_on_sample(&relay->water, &done->sample, now(relay));
+        low_water_on_pass(&relay->water, &done->claim, now(relay));
+        if (done->events > 0)
+            wake(relay);
+        else
+            relay->idle_passes++;
+        if (done->claim.full)
             pass(relay);
-        }
+        else
+            rest(relay);
     } else if (db_error_is_system(error) || db_error_is_transient_conflict(error)) {
         back_off(relay, error);
     } else {
         log_warn("batch_failed", LOG_TEXT("error", error->text), LOG_TEXT("sqlstate", error->sqlstate));
         metric_add(METRIC_FANOUT_ERRORS, NULL, NULL, 1);
+        low_water_init(&relay->water);
         list(relay, RELAY_SUSPECTS_BATCH);
     }
 }
@@ -167,7 +230,7 @@ void relay_on_pass_one(struct relay *relay, const struct relay_pass *done, const
         return;
     }
     if (!error) {
-        count(done);
+        count(relay, done);
         relay->suspect_next++;
         isolate_next(relay);
     } else if (counts_against_row(error)) {

@@ -4,21 +4,31 @@
 #include "common/backoff.h"
 #include "relay/relay_store.h"
 
-//              up              pass: more                     pass: exhausted
-//   DOWN ------------> PASSING <--------+          PASSING ------------------> RESTING
-//    ^                  ^  |  +---------+             ^          timer            |
-//    | down (from any)  |  | pass failed for its data +---------------------------+
-//    |                  |  v                                                      | timer, and retries may be due
-//    |                  | LISTING <-----------------------------------------------+
-//    |                  |  | the list                 PASSING, LISTING, ISOLATING
-//    |                  |  v                             | fault of the system
-//    |                  +- ISOLATING (one by one)        v          timer
-//    |                                               BACKING_OFF ---------> PASSING
-enum relay_state { RELAY_DOWN, RELAY_PASSING, RELAY_LISTING, RELAY_ISOLATING, RELAY_RESTING, RELAY_BACKING_OFF };
+//                 nothing left              several times              the lock is back
+//   PASSING --------------------> LINGERING ----------> FALLING_ASLEEP ------------> PASSING (once more, for who
+//   committed
+//    ^ ^ ^ ^--- more --+          | 10 ms |                                             | meanwhile)
+//    | | |             |          +-------+                                             v nothing
+//    | | |   NOTIFY, poll, sweep, retries due                                        ASLEEP
+//    | | +------------------------------------------------------------------------------+
+//    | |
+//    | +-- ISOLATING (one by one) <-- LISTING <-- a pass failed for its data, or retries are due
+//    +---- BACKING_OFF <-- any: a fault of the system            DOWN <-- any: the connection is lost
+enum relay_state {
+    RELAY_DOWN,
+    RELAY_PASSING,
+    RELAY_LISTING,
+    RELAY_ISOLATING,
+    RELAY_LINGERING,
+    RELAY_FALLING_ASLEEP,
+    RELAY_ASLEEP,
+    RELAY_BACKING_OFF,
+};
 
 struct relay_options {
-    uint32_t poll_ms; // how long to rest when nothing waits
-    bool once;        // call on_drained at the first rest
+    uint32_t poll_ms;  // asleep, look again after so long; 0: only when woken, and at the sweep
+    uint32_t sweep_ms; // look without the low-water mark at least so often: heals a lost NOTIFY
+    bool once;         // call on_drained when nothing is left
     void (*on_drained)(void *arg);
     void *arg;
 };
@@ -28,12 +38,15 @@ struct relay {
     struct relay_options options;
     enum relay_state state;
     struct backoff backoff; // 2 s doubling to 1 min: faults of the system
+    struct low_water water;
+    bool awake;      // as writers were told
+    bool woken;      // a NOTIFY came while busy
+    int idle_passes; // in a row
+    uint64_t swept_ms;
+    uint64_t retries_looked_ms;
     struct relay_suspect suspects[RELAY_BATCH_SIZE];
     size_t suspect_count;
     size_t suspect_next;
-    enum relay_suspects listing;
-    uint64_t rested_ms; // since retries were last looked for
-    bool connected;
 };
 
 void relay_init(struct relay *relay, const struct relay_store *store, const struct relay_options *options);
@@ -42,6 +55,8 @@ void relay_init(struct relay *relay, const struct relay_store *store, const stru
 void relay_on_up(struct relay *relay);
 void relay_on_down(struct relay *relay);
 void relay_on_timer(struct relay *relay);
+void relay_on_wake(struct relay *relay); // a NOTIFY
+void relay_on_asleep(struct relay *relay);
 void relay_on_pass(struct relay *relay, const struct relay_pass *pass, const struct error *error);
 void relay_on_list(struct relay *relay, const struct relay_suspect *suspects, size_t count, const struct error *error);
 void relay_on_pass_one(struct relay *relay, const struct relay_pass *pass, const struct error *error);

@@ -1,9 +1,11 @@
 // The SQL is in sql/; this file only sends it and reads its answers.
 #include "relay/relay_store_pg.h"
+#include "common/clock.h"
 #include "common/db_conn.h"
 #include "common/memory.h"
 #include "common/metrics.h"
 #include "relay/metrics.h"
+#include "relay/relay_wake.h"
 #include "relay/sql.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,29 +17,54 @@ struct relay_store_pg {
     struct relay_store port;
     struct relay_store_pg_options options;
     struct db_conn *conn;
+    struct relay_wake *wake;
+    int64_t mark; // of the pass in flight
+    int open_handles;
     uv_timer_t *timer;  // relay_store.wait
     uv_timer_t *gauges; // asks for counts of what waits
 };
 
-static struct relay_pass read_pass(const struct db_reply *reply) {
-    const PGresult *row = reply->results[0];
-    return (struct relay_pass){
-        .events = strtoll(PQgetvalue(row, 0, 0), NULL, 10),
-        .jobs = strtoll(PQgetvalue(row, 0, 1), NULL, 10),
-        .oldest_age_s = strtod(PQgetvalue(row, 0, 2), NULL),
-        .exhausted = PQgetvalue(row, 0, 3)[0] == 't',
+static int64_t number(const PGresult *row, int column) {
+    return strtoll(PQgetvalue(row, 0, column), NULL, 10);
+}
+
+static struct relay_pass read_pass(const struct relay_store_pg *store, const struct db_reply *reply) {
+    const PGresult *row = reply->results[reply->count - 1];
+    enum { EVENTS, JOBS, OLDEST_AGE, CLAIMED, HIGHEST, CLAIM_MS, XMIN, POISONED };
+    struct relay_pass pass = {
+        .events = number(row, EVENTS),
+        .jobs = number(row, JOBS),
+        .poisoned = number(row, POISONED),
+        .oldest_age_s = strtod(PQgetvalue(row, 0, OLDEST_AGE), NULL),
+        .claim =
+            {
+                .mark = store->mark,
+                .claimed = number(row, CLAIMED),
+                .marked = number(row, EVENTS),
+                .highest = number(row, HIGHEST),
+                .full = number(row, CLAIMED) == RELAY_BATCH_SIZE,
+                .claim_ms = strtod(PQgetvalue(row, 0, CLAIM_MS), NULL),
+                .xmin = strtoull(PQgetvalue(row, 0, XMIN), NULL, 10),
+            },
+        .sampled = reply->count == 3,
     };
+    if (pass.sampled)
+        pass.sample = (struct low_water_sample){
+            .seq = number(reply->results[0], 0),
+            .xid = strtoull(PQgetvalue(reply->results[1], 0, 0), NULL, 10),
+        };
+    return pass;
 }
 
 static void on_pass(void *arg, const struct db_reply *reply, const struct error *error) {
     struct relay_store_pg *store = arg;
-    struct relay_pass pass = error ? (struct relay_pass){0} : read_pass(reply);
+    struct relay_pass pass = error ? (struct relay_pass){0} : read_pass(store, reply);
     relay_on_pass(store->options.relay, error ? NULL : &pass, error);
 }
 
 static void on_pass_one(void *arg, const struct db_reply *reply, const struct error *error) {
     struct relay_store_pg *store = arg;
-    struct relay_pass pass = error ? (struct relay_pass){0} : read_pass(reply);
+    struct relay_pass pass = error ? (struct relay_pass){0} : read_pass(store, reply);
     relay_on_pass_one(store->options.relay, error ? NULL : &pass, error);
 }
 
@@ -64,28 +91,42 @@ static void on_fail(void *arg, const struct db_reply *reply, const struct error 
     relay_on_fail(store->options.relay, counted, poisoned, error);
 }
 
-static void send_with_number(struct relay_store_pg *store, const struct db_statement *statement, int64_t number,
-                             db_done *done) {
+static void port_pass(void *arg, int64_t mark, bool sample) {
+    struct relay_store_pg *store = arg;
+    store->mark = mark;
     char text[24];
-    snprintf(text, sizeof text, "%" PRId64, number);
-    db_query(store->conn, statement, 1, (const char *const[]){text}, OPERATION_DEADLINE_MS, done, store);
-}
-
-static void port_pass(void *arg, int64_t mark) {
-    send_with_number(arg, &sql_pass, mark, on_pass);
+    snprintf(text, sizeof text, "%" PRId64, mark);
+    struct db_batch *batch = db_batch_begin(store->conn);
+    if (sample) {
+        db_batch_add(batch, &sql_sample_sequence, 0, NULL);
+        db_batch_add(batch, &sql_sample_xid, 0, NULL);
+    }
+    db_batch_add(batch, &sql_pass, 2, (const char *const[]){text, "false"});
+    db_batch_send(batch, OPERATION_DEADLINE_MS, on_pass, store);
 }
 
 static void port_pass_one(void *arg, int64_t seq) {
-    send_with_number(arg, &sql_pass_one, seq, on_pass_one);
+    struct relay_store_pg *store = arg;
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, seq);
+    db_query(store->conn, &sql_pass_one, 2, (const char *const[]){text, "true"}, OPERATION_DEADLINE_MS, on_pass_one,
+             store);
 }
 
-static void port_list(void *arg, enum relay_suspects which, int64_t mark) {
+static void port_list(void *arg, enum relay_suspects which) {
     struct relay_store_pg *store = arg;
-    if (which == RELAY_SUSPECTS_BATCH) {
-        send_with_number(store, &sql_isolate, mark, on_list);
-    } else {
-        db_query(store->conn, &sql_due, 0, NULL, OPERATION_DEADLINE_MS, on_list, store);
-    }
+    db_query(store->conn, which == RELAY_SUSPECTS_BATCH ? &sql_isolate : &sql_due, 0, NULL, OPERATION_DEADLINE_MS,
+             on_list, store);
+}
+
+static void port_set_awake(void *arg, bool awake) {
+    struct relay_store_pg *store = arg;
+    relay_wake_set_awake(store->wake, awake);
+}
+
+static uint64_t port_now_ms(void *arg) {
+    (void)arg;
+    return clock_ms();
 }
 
 static void port_fail(void *arg, const struct relay_suspect *suspect, const char *reason) {
@@ -132,6 +173,17 @@ static void on_up(void *arg, struct db_conn *conn) {
         store->options.on_up(store->options.arg);
     }
     relay_on_up(store->options.relay);
+    relay_wake_probe_from(store->wake, conn);
+}
+
+static void on_wake(void *arg) {
+    struct relay_store_pg *store = arg;
+    relay_on_wake(store->options.relay);
+}
+
+static void on_asleep(void *arg) {
+    struct relay_store_pg *store = arg;
+    relay_on_asleep(store->options.relay);
 }
 
 static void on_down(void *arg, struct db_conn *conn, const struct error *error, bool first) {
@@ -161,15 +213,24 @@ struct relay_store_pg *relay_store_pg_new(uv_loop_t *loop, const struct relay_st
         .list = port_list,
         .pass_one = port_pass_one,
         .fail = port_fail,
+        .set_awake = port_set_awake,
         .wait = port_wait,
+        .now_ms = port_now_ms,
     };
     store->timer = timer_new(loop, store);
     store->gauges = timer_new(loop, store);
     uv_timer_start(store->gauges, on_gauges, 0, GAUGES_EVERY_MS);
+    store->wake = relay_wake_new(loop, &(struct relay_wake_options){
+                                           .url = options->direct_url ? options->direct_url : options->url,
+                                           .probe_every_ms = options->sweep_ms,
+                                           .arg = store,
+                                           .on_wake = on_wake,
+                                           .on_asleep = on_asleep,
+                                       });
     store->conn = db_conn_new(loop, &(struct db_conn_options){
                                         .url = options->url,
                                         .application_name = "rowbell-relay",
-                                        .pooled = options->pooled,
+                                        .pooled = options->direct_url != NULL,
                                         .arg = store,
                                         .on_up = on_up,
                                         .on_down = on_down,
@@ -185,12 +246,16 @@ static void on_timer_closed(uv_handle_t *timer) {
     free(timer);
 }
 
-static void on_conn_closed(void *arg) {
-    free(arg);
+static void on_closed(void *arg) {
+    struct relay_store_pg *store = arg;
+    if (--store->open_handles == 0)
+        free(store);
 }
 
 void relay_store_pg_close(struct relay_store_pg *store) {
     uv_close((uv_handle_t *)store->timer, on_timer_closed);
     uv_close((uv_handle_t *)store->gauges, on_timer_closed);
-    db_conn_close(store->conn, on_conn_closed, store);
+    store->open_handles = 2;
+    relay_wake_close(store->wake, on_closed, store);
+    db_conn_close(store->conn, on_closed, store);
 }

@@ -1,4 +1,4 @@
-// relay_store_pg: the relay's store on PostgreSQL: one connection, one operation in flight.
+// relay_store_pg: the relay's store on PostgreSQL: a connection for passes, one operation in flight, and relay_wake's.
 #pragma once
 #include "relay/relay.h"
 #include <uv.h>
@@ -7,8 +7,9 @@ struct relay_store_pg;
 
 struct relay_store_pg_options {
     const char *url;
-    bool pooled;
-    struct relay *relay; // keeps; gets every relay_on_* call
+    const char *direct_url; // NULL: url is direct; else url goes through a transaction pooler
+    unsigned sweep_ms;      // how often LISTEN is probed
+    struct relay *relay;    // keeps; gets every relay_on_* call
     void *arg;
     // Each may be NULL. first: no connection was ever established.
     void (*on_up)(void *arg);

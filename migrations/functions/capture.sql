@@ -14,6 +14,26 @@ return (select string_agg(case when rowbell.capture_plain_type(a.atttypid) then 
           from unnest(key) with ordinality as k(attname, i)
           join pg_attribute a on a.attrelid = relation and a.attname = k.attname and not a.attisdropped);
 
+-- True when every relay sleeps (or none runs), so that this writer should wake one. Relays hold this lock shared while they
+-- are awake; it is tried and given back at once, since a lock kept to the end of a long transaction would silence others.
+create or replace function rowbell.relays_sleep() returns boolean
+language sql volatile
+return pg_try_advisory_lock(x'726f7766'::int, 0) and pg_advisory_unlock(x'726f7766'::int, 0)
+       and pg_notification_queue_usage() < 0.5;
+
+-- notify: a writer wakes a sleeping relay, and pays nothing while one is awake. poll: relays look every --poll-ms; for
+-- databases with two-phase commit.
+create or replace function rowbell.set_wake(mode text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if mode is null or mode not in ('notify', 'poll') then
+    raise exception 'rowbell.set_wake: % is not notify or poll', coalesce(quote_literal(mode), 'NULL')
+      using errcode = 'invalid_parameter_value';
+  end if;
+  update rowbell.installation set wake = mode;
+  perform rowbell.capture_create(p) from rowbell.published p where exists (select from pg_class c where c.oid = p.relation);
+end $$;
+
 -- The body of the capture function.
 create or replace function rowbell.capture_body(p rowbell.published) returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -109,7 +129,7 @@ begin
        ) as v(op, scope, key, happened)
        where v.happened)%9$s;
   end if;
-  return null;
+%12$s  return null;
 end $body$,
     case when keyed then 'current_setting(''rowbell.capture'', true) is not distinct from ''collection''' else 'true' end, -- 1
     p.relation::text,                                             -- 2
@@ -121,7 +141,12 @@ end $body$,
     case when long_key then 'materialized' else '' end,           -- 8
     emit,                                                         -- 9
     format(side, 'rowbell$old'),                                  -- 10
-    update_id);                                                   -- 11
+    update_id,                                                    -- 11
+    case when (select i.wake from rowbell.installation i) = 'notify' then -- 12
+      $wake$  if found and rowbell.relays_sleep() then
+    perform pg_notify('rowbell_events', '');
+  end if;
+$wake$ else '' end);
 end $$;
 
 -- A TRUNCATE of a table with partitions or children fires the trigger of each of them, the root's first. The BEFORE

@@ -52,5 +52,8 @@ begin
   insert into rowbell.events (type_id, scope, subject, data)
     values (declared, rowbell.scope_of(scope), subject, coalesce(data, '{}'))
     returning rowbell.event_id(occurred_at, seq) into recorded;
+  if (select i.wake = 'notify' from rowbell.installation i) and rowbell.relays_sleep() then
+    perform pg_notify('rowbell_events', '');
+  end if;
   return recorded;
 end $$;

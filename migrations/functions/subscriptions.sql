@@ -25,8 +25,42 @@ begin
   end if;
 end $$;
 
+-- A condition as a subscription may have it: jsonpath that gives true, false or null for every event.
+create or replace function rowbell.condition_check(condition text) returns jsonpath
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  path jsonpath;
+begin
+  begin
+    path := condition::jsonpath;
+  exception when others then
+    raise exception 'rowbell: the condition is not a jsonpath: %', sqlerrm using errcode = 'invalid_parameter_value',
+      hint = 'For example: $.plan == "pro"';
+  end;
+  -- Without its string literals, a $ before a quote can only be a variable.
+  if regexp_replace(path::text, '([^$]|^)"(\\.|[^"\\])*"', '\1', 'g') ~ '\$"' then
+    raise exception 'rowbell: the condition uses a $variable; there are none' using errcode = 'invalid_parameter_value',
+      hint = 'Only $ (the event''s data) can be used.';
+  end if;
+  return path;
+end $$;
+
+-- One condition on one event, with nothing else in danger: for events that are fanned out alone after their batch failed.
+-- NULL: it failed for the data. A fault of the system goes through. 'held': a fault that looks like the system's but is the
+-- condition's (an unknown object, an unsupported feature): nobody's poison, so the job is held.
+create or replace function rowbell.condition_alone(data jsonb, condition jsonpath) returns jsonb
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  return jsonb_path_query_first_tz(data, condition, '{}', true);
+exception
+  when feature_not_supported or syntax_error_or_access_rule_violation then
+    return '"held"';
+  when data_exception or integrity_constraint_violation or raise_exception or cardinality_violation then
+    return null;
+end $$;
+
 -- Adds an endpoint. The secret is shown once, here. options: allow_http (boolean), retry (array of ms), deadline_ms,
--- max_in_flight, headers (object), ordered (boolean).
+-- max_in_flight, headers (object), ordered (boolean), condition (jsonpath on the event's data).
 create or replace function rowbell.add_webhook(name text, url text, types text[], scope text default null,
                                               options jsonb default '{}')
 returns table (subscription_id int, secret text)
@@ -42,10 +76,10 @@ begin
     raise exception 'rowbell.add_webhook: options must be a JSON object' using errcode = 'invalid_parameter_value';
   end if;
   for option in select jsonb_object_keys(options) loop
-    if option <> all (array['allow_http', 'retry', 'deadline_ms', 'max_in_flight', 'headers', 'ordered']) then
+    if option <> all (array['allow_http', 'retry', 'deadline_ms', 'max_in_flight', 'headers', 'ordered', 'condition']) then
       raise exception 'rowbell.add_webhook: there is no option %', quote_literal(option)
         using errcode = 'invalid_parameter_value',
-              hint = 'Options are allow_http, retry, deadline_ms, max_in_flight, headers, ordered.';
+              hint = 'Options are allow_http, retry, deadline_ms, max_in_flight, headers, ordered, condition.';
     end if;
   end loop;
   if not (case
@@ -58,8 +92,8 @@ begin
     raise exception 'rowbell.add_webhook: retry must be an array of at most 50 delays, 0 to 604800000 ms'
       using errcode = 'invalid_parameter_value';
   end if;
-  if not coalesce(jsonb_typeof(options -> 'deadline_ms') = 'number' and (options ->> 'deadline_ms')::numeric between 100 and 120000, options -> 'deadline_ms' is null) then
-    raise exception 'rowbell.add_webhook: deadline_ms must be 100 to 120000' using errcode = 'invalid_parameter_value';
+  if not coalesce(jsonb_typeof(options -> 'deadline_ms') = 'number' and (options ->> 'deadline_ms')::numeric between 100 and 20000, options -> 'deadline_ms' is null) then
+    raise exception 'rowbell.add_webhook: deadline_ms must be 100 to 20000' using errcode = 'invalid_parameter_value';
   end if;
   if not coalesce(jsonb_typeof(options -> 'max_in_flight') = 'number' and (options ->> 'max_in_flight')::numeric between 1 and 64, options -> 'max_in_flight' is null) then
     raise exception 'rowbell.add_webhook: max_in_flight must be 1 to 64' using errcode = 'invalid_parameter_value';
@@ -74,9 +108,9 @@ begin
       using errcode = 'invalid_parameter_value', hint = 'Allow it for this endpoint: options {"allow_http": true}.';
   end if;
   perform rowbell.subscription_types_check(types, 'webhook');
-  insert into rowbell.subscriptions as s (name, kind, types, scope, ordered, settings, secrets)
-    values (name, 'webhook', types, rowbell.scope_of(scope), coalesce((options ->> 'ordered')::boolean, false),
-            options - 'ordered' || jsonb_build_object('url', url), array['plain:' || new_secret])
+  insert into rowbell.subscriptions as s (name, kind, types, scope, condition, ordered, settings, secrets)
+    values (name, 'webhook', types, rowbell.scope_of(scope), rowbell.condition_check(options ->> 'condition'),
+            coalesce((options ->> 'ordered')::boolean, false), options - 'ordered' - 'condition' || jsonb_build_object('url', url), array['plain:' || new_secret])
     returning s.id into subscription_id;
   insert into rowbell.subscription_state (subscription_id) values (subscription_id);
   secret := new_secret;

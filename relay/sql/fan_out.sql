@@ -1,38 +1,89 @@
--- The rest of a pass, after `claimed`. Not a statement of its own.
+-- The rest of a pass, after `claimed` (row_id, seq, type_id, scope, subject, key, op, data). Not a statement of its own.
+-- Parameter: $2 alone: the event is alone, so that a condition which raises an error is the only thing that fails.
+--
 -- Matches once per distinct (type, scope) of the batch, marks the events, and inserts jobs only from what the marking
 -- UPDATE returned: a row that changed between the snapshot and its lock is claimed but not found by the UPDATE, and
 -- must get no job now (it is claimed again). Joins by ctid stay TID scans whatever the table's size.
--- Rows: one: events, jobs, oldest_age_s (since occurred_at), exhausted (fewer than 200 rows were claimed).
 -- A commit that is lost in a crash of the server takes mark and jobs with it, so it need not wait for the disk.
+timed as materialized (
+  select count(*) as claimed, max(c.seq) as highest,
+         (extract(epoch from clock_timestamp() - statement_timestamp()) * 1000)::float8 as claim_ms
+    from claimed c
+),
 matched as materialized (
+  -- plain: subscriptions that get every event of this type and scope. special: whose event has to be looked at.
   select d.type_id, d.scope,
-         coalesce(array_agg(s.id order by s.id) filter (where s.id is not null), '{}') as wanted,
-         coalesce(array_agg(s.id order by s.id) filter (where s.state = 'active'), '{}') as active,
-         coalesce(array_agg(s.id order by s.id) filter (where s.state <> 'active'), '{}') as held
-    from (select distinct c.type_id, coalesce(c.scope, '') as scope from claimed c) d
+         coalesce(array_agg(s.id order by s.id) filter (where s.plain), '{}') as plain,
+         coalesce(array_agg(s.id order by s.id) filter (where not s.plain), '{}') as special
+    from (select distinct c.type_id, coalesce(c.scope, '') as scope from timed t cross join claimed c) d
     left join rowbell.routes r
       on r.type_id = d.type_id and (r.scope is null or r.scope = d.scope or d.scope = '*')
-    left join rowbell.subscriptions s on s.id = r.subscription_id
+    left join (select b.id, b.state = 'active' and not b."coalesce" and b.condition is null as plain
+                 from rowbell.subscriptions b) s on s.id = r.subscription_id
    group by d.type_id, d.scope
+),
+wanting as materialized (
+  select m.type_id, m.scope, s.id as subscription_id, s.state, s."coalesce", s.condition
+    from matched m cross join unnest(m.special) as u(subscription_id)
+    join rowbell.subscriptions s on s.id = u.subscription_id
+),
+verdicts as materialized (
+  select x.seq, x.subscription_id, x.state, x.verdict,
+         -- Coalescing: within the batch, the latest event of a subject stands for those before it.
+         case when x."coalesce" and x.verdict = 'true' then max(x.seq) over (
+           partition by x.subscription_id, x.subject, x."coalesce" and coalesce(x.verdict = 'true', false)) end as latest
+    from (select c.seq, c.subject, w.subscription_id, w.state, w."coalesce",
+                 case when w.condition is null then 'true'
+                      when $2::boolean then rowbell.condition_alone(e.data, w.condition)
+                      else jsonb_path_query_first_tz(e.data, w.condition, '{}', true) end as verdict
+            from wanting w
+            join claimed c on c.type_id = w.type_id and coalesce(c.scope, '') = w.scope
+           cross join lateral (select coalesce(c.data, jsonb_build_object(
+                 'table', case when c.key is null then c.subject else left(c.subject, -1 - length(c.key)) end,
+                 'key', coalesce(c.key, ''), 'op', c.op)) as data) e
+          offset 0) x   -- so that each condition is evaluated once
+),
+special as materialized (
+  select v.seq, v.subscription_id, v.latest,
+         case when v.verdict = 'true' and v.latest > v.seq then 'covered'
+              when v.verdict = 'true' and v.state = 'active' then 'ready'
+              when v.verdict in ('true', '"held"') then 'held'
+              when v.verdict in ('false', 'null') then 'unwanted'
+              else 'poisoned' end as fate
+    from verdicts v
+),
+special_by_event as materialized (
+  select s.seq,
+         coalesce(array_agg(s.subscription_id order by s.subscription_id) filter (where s.fate in ('ready', 'held', 'poisoned')),
+                  '{}') as fanout,
+         array_agg(distinct s.latest) filter (where s.fate = 'covered') as via
+    from special s group by s.seq
 ),
 marked as (
   update rowbell.events e
-     set fanned_out_at = now(), fanout = m.wanted, retry_at = null
+     set fanned_out_at = now(), retry_at = null,
+         fanout = case when m.special = '{}' then m.plain
+                       else m.plain || (select s.fanout from special_by_event s where s.seq = e.seq) end,
+         fanout_via = case when m.special <> '{}' then (select s.via from special_by_event s where s.seq = e.seq) end
     from matched m
    where e.ctid = any (array(select c.row_id from claimed c))
      and m.type_id = e.type_id and m.scope = coalesce(e.scope, '')
-  returning e.seq, e.occurred_at, m.active, m.held
+  returning e.seq, e.occurred_at, m.plain
 ),
 queued as (
   insert into rowbell.jobs (subscription_id, event_seq)
   select u.subscription_id, k.seq
-    from marked k cross join unnest(k.active) as u(subscription_id)
+    from marked k cross join unnest(k.plain) as u(subscription_id)
+  union all
+  select s.subscription_id, s.seq from special s join marked k on k.seq = s.seq where s.fate = 'ready'
   returning subscription_id, event_seq
 ),
-held as (
-  insert into rowbell.jobs_waiting (subscription_id, event_seq, state)
-  select u.subscription_id, k.seq, 'held'
-    from marked k cross join unnest(k.held) as u(subscription_id)
+set_apart as (
+  insert into rowbell.jobs_waiting (subscription_id, event_seq, state, last_class)
+  select s.subscription_id, s.seq, s.fate, case when s.fate = 'poisoned' then 'condition' end
+    from special s join marked k on k.seq = s.seq
+   where s.fate in ('held', 'poisoned')
+  returning state
 ),
 woken as (
   -- Dispatchers listen: lane, shard and lowest seq of what arrived.
@@ -40,10 +91,21 @@ woken as (
     from (select q.subscription_id % 64 as shard, min(q.subscription_id) as subscription_id, min(q.event_seq) as lowest
             from queued q group by q.subscription_id % 64) a
     join rowbell.subscriptions s on s.id = a.subscription_id
+),
+done as (
+  select count(*) as events, min(k.occurred_at) as oldest, string_agg(k.seq::text, ' ') as seqs from marked k
 )
-select (select count(*) from marked) as events,
+-- Rows: one.
+select d.events,
        (select count(*) from queued) as jobs,
-       coalesce((select extract(epoch from clock_timestamp() - min(k.occurred_at)) from marked k), 0)::float8 as oldest_age_s,
-       (select count(*) from claimed) < 200 as exhausted,
+       coalesce(extract(epoch from clock_timestamp() - d.oldest), 0)::float8 as oldest_age_s,
+       t.claimed,
+       coalesce(t.highest, 0) as highest,
+       t.claim_ms,
+       pg_snapshot_xmin(pg_current_snapshot()) as xmin,
+       (select count(*) from set_apart a where a.state = 'poisoned') as poisoned,
+       -- Receipts wait for these.
+       case when d.events > 0 then pg_notify('rowbell_fanned', d.seqs) end as fanned,
        (select w.notified from woken w) as notified,
        set_config('synchronous_commit', 'off', true) as commit_mode
+  from timed t cross join done d

@@ -6,7 +6,7 @@
 #include "tests/support/fixture.h"
 #include <string.h>
 
-enum operation { NOTHING, PASS, LIST, PASS_ONE, FAIL, WAIT };
+enum operation { NOTHING, PASS, LIST, PASS_ONE, FAIL, WAIT, FALL_ASLEEP };
 
 static struct {
     enum operation in_flight; // at most one: the contract of relay_store.h
@@ -15,17 +15,20 @@ static struct {
     uint64_t wait_ms;
     int fails;
     bool drained;
+    bool awake; // as the writers see it
+    int64_t mark;
+    uint64_t now_ms;
 } fake;
 
 static void begin(enum operation operation) {
     ck_assert_int_eq(fake.in_flight, NOTHING);
     fake.in_flight = operation;
 }
-static void fake_pass(void *arg, int64_t mark) {
-    ck_assert_int_eq(mark, 0);
+static void fake_pass(void *arg, int64_t mark, bool sample) {
+    fake.mark = mark;
     begin(PASS);
 }
-static void fake_list(void *arg, enum relay_suspects which, int64_t mark) {
+static void fake_list(void *arg, enum relay_suspects which) {
     begin(LIST);
     fake.which = which;
 }
@@ -42,12 +45,28 @@ static void fake_wait(void *arg, uint64_t ms) {
     begin(WAIT);
     fake.wait_ms = ms;
 }
+static void fake_set_awake(void *arg, bool awake) {
+    ck_assert(fake.awake != awake);
+    fake.awake = awake;
+    if (!awake)
+        begin(FALL_ASLEEP);
+}
+static uint64_t fake_now_ms(void *arg) {
+    return fake.now_ms;
+}
 static void on_drained(void *arg) {
     fake.drained = true;
 }
 
 static const struct relay_store store = {
-    .pass = fake_pass, .list = fake_list, .pass_one = fake_pass_one, .fail = fake_fail, .wait = fake_wait};
+    .pass = fake_pass,
+    .list = fake_list,
+    .pass_one = fake_pass_one,
+    .fail = fake_fail,
+    .set_awake = fake_set_awake,
+    .wait = fake_wait,
+    .now_ms = fake_now_ms,
+};
 static struct relay relay;
 static const struct metric metrics[] = {
 #define METRIC(kind, id, name, labels, help) [METRIC_##id] = {METRIC_##kind, name, labels, help},
@@ -57,8 +76,10 @@ static const struct metric metrics[] = {
 
 static void start(bool once) {
     memset(&fake, 0, sizeof fake);
+    fake.now_ms = 1000000;
     metrics_init(metrics, METRIC_COUNT);
-    relay_init(&relay, &store, &(struct relay_options){.poll_ms = 200, .once = once, .on_drained = on_drained});
+    relay_init(&relay, &store,
+               &(struct relay_options){.poll_ms = 200, .sweep_ms = 60000, .once = once, .on_drained = on_drained});
     relay_on_up(&relay);
 }
 
@@ -74,7 +95,11 @@ static void ends(enum operation operation) {
 static void pass_ends(int64_t events, const char *sqlstate) {
     ends(PASS);
     struct error error = sql_failure(sqlstate ? sqlstate : "00000");
-    struct relay_pass pass = {.events = events, .jobs = events, .exhausted = events < RELAY_BATCH_SIZE};
+    struct relay_pass pass = {
+        .events = events,
+        .jobs = events,
+        .claim = {.mark = fake.mark, .claimed = events, .marked = events, .full = events == RELAY_BATCH_SIZE},
+    };
     relay_on_pass(&relay, sqlstate ? NULL : &pass, sqlstate ? &error : NULL);
 }
 static void list_ends(size_t count) {
@@ -87,7 +112,7 @@ static void list_ends(size_t count) {
 static void pass_one_ends(const char *sqlstate) {
     ends(PASS_ONE);
     struct error error = sql_failure(sqlstate ? sqlstate : "00000");
-    struct relay_pass pass = {.events = 1, .jobs = 1, .exhausted = true};
+    struct relay_pass pass = {.events = 1, .jobs = 1, .claim = {.claimed = 1, .marked = 1}};
     relay_on_pass_one(&relay, sqlstate ? NULL : &pass, sqlstate ? &error : NULL);
 }
 static void fail_ends(bool counted, bool poisoned) {
@@ -96,19 +121,60 @@ static void fail_ends(bool counted, bool poisoned) {
 }
 static void timer_fires(void) {
     ends(WAIT);
+    fake.now_ms += fake.wait_ms;
     relay_on_timer(&relay);
+}
+
+// From a pass in flight to sleep: the lingering passes, the lock given back, one more look.
+static void falls_asleep(void) {
+    for (int i = 0; i < 4; i++) {
+        pass_ends(0, NULL);
+        ck_assert_int_eq(relay.state, RELAY_LINGERING);
+        ck_assert_int_eq(fake.wait_ms, 10);
+        timer_fires();
+        if (fake.in_flight == LIST)
+            list_ends(0);
+    }
+    pass_ends(0, NULL);
+    ck_assert(!fake.awake);
+    ends(FALL_ASLEEP);
+    relay_on_asleep(&relay);
+    pass_ends(0, NULL); // what was committed while the lock was given back
+    ck_assert_int_eq(relay.state, RELAY_ASLEEP);
+    ck_assert_int_eq(fake.wait_ms, 200);
 }
 
 START_TEST(passes_follow_each_other_while_batches_are_full) {
     start(false);
+    ck_assert(fake.awake);
     pass_ends(200, NULL);
     pass_ends(200, NULL);
     pass_ends(7, NULL);
-    ck_assert_int_eq(relay.state, RELAY_RESTING);
-    ck_assert_int_eq(fake.wait_ms, 200);
+    ck_assert_int_eq(relay.state, RELAY_LINGERING);
+    timer_fires();
+    list_ends(0);
+    falls_asleep();
     timer_fires();
     ck_assert_int_eq(fake.in_flight, PASS);
-    ck_assert_int_eq((int)metric_value(METRIC_FANOUT_EVENTS, NULL, NULL), 407);
+    ck_assert(!fake.awake); // a fallback poll is no waking
+    pass_ends(1, NULL);
+    ck_assert(fake.awake);
+    ck_assert_int_eq((int)metric_value(METRIC_FANOUT_EVENTS, NULL, NULL), 408);
+}
+END_TEST
+
+START_TEST(a_notify_wakes_at_once_and_is_not_forgotten_while_busy) {
+    start(false);
+    falls_asleep();
+    fake.in_flight = NOTHING; // the wait goes on, and finds the machine elsewhere when it fires
+    relay_on_wake(&relay);
+    ck_assert_int_eq(relay.state, RELAY_PASSING);
+    ck_assert(fake.awake);
+    relay_on_wake(&relay); // during the pass, whose snapshot may be older
+    pass_ends(0, NULL);
+    ck_assert_int_eq(fake.in_flight, PASS);
+    pass_ends(0, NULL);
+    ck_assert_int_eq(relay.state, RELAY_LINGERING);
 }
 END_TEST
 
@@ -162,6 +228,8 @@ START_TEST(backs_off_2_s_doubling_to_1_min_with_jitter) {
     }
     pass_ends(3, NULL);
     timer_fires();
+    if (fake.in_flight == LIST)
+        list_ends(0);
     pass_ends(0, "53100");
     ck_assert_int_le((int)fake.wait_ms, 2400);
     // A deadlock is tried again soon.
@@ -173,7 +241,7 @@ END_TEST
 
 START_TEST(due_retries_are_looked_for_once_a_second) {
     start(false);
-    pass_ends(0, NULL);
+    falls_asleep();
     int lists = 0;
     for (int i = 0; i < 25; i++) { // 5 s of rests
         timer_fires();
@@ -189,11 +257,19 @@ START_TEST(due_retries_are_looked_for_once_a_second) {
 END_TEST
 
 START_TEST(a_lost_connection_forgets_what_was_in_flight) {
-    static const enum operation at[] = {PASS, LIST, PASS_ONE, FAIL, WAIT};
+    static const enum operation at[] = {PASS, LIST, PASS_ONE, FAIL, WAIT, FALL_ASLEEP};
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
         start(false);
         if (at[i] == WAIT) {
             pass_ends(0, NULL);
+        } else if (at[i] == FALL_ASLEEP) {
+            for (int passes = 0; passes < 5; passes++) {
+                pass_ends(0, NULL);
+                if (passes < 4)
+                    timer_fires();
+                if (fake.in_flight == LIST)
+                    list_ends(0);
+            }
         } else if (at[i] != PASS) {
             pass_ends(0, "22P02");
             if (at[i] != LIST) {
@@ -210,6 +286,8 @@ START_TEST(a_lost_connection_forgets_what_was_in_flight) {
         relay_on_list(&relay, NULL, 0, &lost);
         relay_on_pass_one(&relay, NULL, &lost);
         relay_on_fail(&relay, false, false, &lost);
+        relay_on_asleep(&relay);
+        fake.awake = false; // the lock went with the connection
         fake.in_flight = NOTHING;
         relay_on_timer(&relay);
         ck_assert_int_eq(relay.state, RELAY_DOWN);
@@ -229,6 +307,93 @@ START_TEST(once_ends_when_drained) {
 }
 END_TEST
 
+// The low-water mark's rule, as a bare pass and then passes with it would see it.
+static struct low_water water;
+
+static void water_pass(int64_t claimed, int64_t marked, int64_t highest, double claim_ms, uint64_t xmin,
+                       uint64_t now_ms) {
+    low_water_on_pass(&water,
+                      &(struct low_water_pass){.mark = low_water_next(&water, now_ms),
+                                               .claimed = claimed,
+                                               .marked = marked,
+                                               .highest = highest,
+                                               .full = claimed == RELAY_BATCH_SIZE,
+                                               .claim_ms = claim_ms,
+                                               .xmin = xmin},
+                      now_ms);
+}
+static void water_needed(void) {
+    low_water_init(&water);
+    water_pass(0, 0, 0, 9, 100, 10000);
+    ck_assert(water.needed);
+}
+
+START_TEST(no_mark_while_claims_are_cheap) {
+    low_water_init(&water);
+    ck_assert(!low_water_wants_sample(&water, 1000000));
+    water_pass(10, 10, 50, 1.9, 100, 10000);
+    ck_assert_int_eq(low_water_next(&water, 10001), 0);
+    ck_assert(!low_water_wants_sample(&water, 1000000));
+}
+END_TEST
+
+START_TEST(the_mark_never_passes_a_seq_whose_writer_may_still_run) {
+    water_needed();
+    low_water_on_sample(&water, &(struct low_water_sample){.seq = 500, .xid = 120}, 10001);
+    water_pass(0, 0, 0, 9, 119, 10002); // a transaction older than the sample's still runs
+    ck_assert_int_eq(low_water_next(&water, 10003), 0);
+    water_pass(0, 0, 0, 9, 120, 10004);
+    ck_assert_int_eq(low_water_next(&water, 10005), 500);
+    low_water_on_sample(&water, &(struct low_water_sample){.seq = 900, .xid = 130}, 10300);
+    water_pass(0, 0, 0, 0.1, 125, 10301);
+    ck_assert_int_eq(low_water_next(&water, 10302), 500);
+}
+END_TEST
+
+START_TEST(the_mark_never_passes_a_row_that_was_not_looked_at) {
+    water_needed();
+    low_water_on_sample(&water, &(struct low_water_sample){.seq = 5000, .xid = 120}, 10001);
+    water_pass(200, 200, 777, 9, 200, 10002); // a full batch: the backlog goes on behind 777
+    ck_assert_int_eq(low_water_next(&water, 10003), 777);
+    water_pass(3, 3, 4000, 0.1, 200, 10004);
+    ck_assert_int_eq(low_water_next(&water, 10005), 5000);
+    water_pass(3, 2, 6000, 0.1, 200, 10006); // claimed and not marked: it is still there
+    ck_assert_int_eq(low_water_next(&water, 10007), 0);
+}
+END_TEST
+
+START_TEST(looks_below_the_mark_every_few_seconds_but_not_more_than_a_twentieth_of_the_time) {
+    water_needed(); // a bare pass of 9 ms at 10000
+    low_water_on_sample(&water, &(struct low_water_sample){.seq = 500, .xid = 1}, 10001);
+    water_pass(0, 0, 0, 9, 200, 10002);
+    ck_assert_int_eq(low_water_next(&water, 13001), 500);
+    ck_assert_int_eq(low_water_next(&water, 13002), 0);
+    water_pass(0, 0, 0, 400, 200, 13002); // now so dear that it may come only every 8 s
+    ck_assert_int_eq(low_water_next(&water, 21001), 500);
+    ck_assert_int_eq(low_water_next(&water, 21002), 0);
+    water_pass(0, 0, 0, 0.5, 200, 21002); // vacuumed: cheap again
+    ck_assert(!water.needed);
+}
+END_TEST
+
+START_TEST(samples_are_few_and_bounded) {
+    water_needed();
+    ck_assert(low_water_wants_sample(&water, 10200));
+    low_water_on_sample(&water, &(struct low_water_sample){.seq = 1, .xid = 1000}, 10200);
+    ck_assert(!low_water_wants_sample(&water, 10399));
+    // A writer that runs for hours: 100,000 samples, none of them usable, and the oldest kept.
+    for (int i = 1; i < 100000; i++)
+        low_water_on_sample(&water, &(struct low_water_sample){.seq = i + 1, .xid = 1000 + (uint64_t)i},
+                            10200 + 200 * (uint64_t)i);
+    ck_assert_int_le(water.sample_count, LOW_WATER_SAMPLES);
+    water_pass(0, 0, 0, 9, 1000, 10201);
+    ck_assert_int_eq(water.mark, 1);
+    water_pass(0, 0, 0, 9, 1 << 30, 10202);
+    ck_assert_int_eq(water.mark, water.samples[0].seq);
+    ck_assert_int_gt(water.mark, 1);
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     const TTest *const tests[] = {
         passes_follow_each_other_while_batches_are_full,
@@ -238,6 +403,12 @@ static void add_tests(Suite *suite) {
         due_retries_are_looked_for_once_a_second,
         a_lost_connection_forgets_what_was_in_flight,
         once_ends_when_drained,
+        a_notify_wakes_at_once_and_is_not_forgotten_while_busy,
+        no_mark_while_claims_are_cheap,
+        the_mark_never_passes_a_seq_whose_writer_may_still_run,
+        the_mark_never_passes_a_row_that_was_not_looked_at,
+        looks_below_the_mark_every_few_seconds_but_not_more_than_a_twentieth_of_the_time,
+        samples_are_few_and_bounded,
     };
     TCase *tcase = suite_case(suite, "machine", 10);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
