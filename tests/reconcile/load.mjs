@@ -1,5 +1,6 @@
 // The application: pgbench's standard transactions, and one that records domain events and changes its mind.
 import { execFile, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { sleep } from './clock.mjs';
@@ -9,9 +10,25 @@ const run = promisify(execFile);
 
 const tables = ['pgbench_accounts', 'pgbench_tellers', 'pgbench_branches', 'pgbench_history'];
 
-// Tables, published; the ledger; the webhook subscription, whose secret is returned.
-export async function prepare(client, pgbench, databaseUrl, receiverUrl) {
+// The application and each of our programs log in with the rights of their role and no more. Returns a URL for each.
+export async function loginsMake(client, databaseUrl) {
+    const urls = {};
+    for (const program of ['app', 'relay', 'dispatcher', 'gateway']) {
+        const url = new URL(databaseUrl);
+        url.username = `reconcile_${program}`;
+        url.password = randomUUID();
+        await client.query(`create role ${url.username} login password '${url.password}' in role rowbell_${program}`);
+        urls[program] = url.href;
+    }
+    await client.query(`do $$ begin execute format('alter database %I owner to reconcile_app', current_database()); end $$`);
+    return urls;
+}
+
+// Tables, published; the ledger; the webhook subscription, whose secret is returned. As the application.
+export async function prepare(pgbench, databaseUrl, receiverUrl) {
     await run(pgbench, ['-i', '-q', '-s', '2', databaseUrl]);
+    const client = new pg.Client(databaseUrl);
+    await client.connect();
     for (const table of tables) await client.query('select rowbell.publish($1)', [table]);
     await client.query(`select rowbell.declare_type($1, 'dev/reconcile wrote a line into its ledger', webhook => true)`,
         [DOMAIN_TYPE]);
@@ -20,6 +37,7 @@ export async function prepare(client, pgbench, databaseUrl, receiverUrl) {
     const retry = Array.from({ length: 20 }, (_, i) => Math.min(200 * 2 ** i, 5000));
     const added = await client.query(`select secret from rowbell.add_webhook('reconcile', $1, '{*}', null, $2)`,
         [receiverUrl, { allow_http: true, deadline_ms: 2000, retry }]);
+    await client.end();
     return added.rows[0].secret;
 }
 

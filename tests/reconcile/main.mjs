@@ -6,7 +6,7 @@ import pg from 'pg';
 import { now, sleep } from './clock.mjs';
 import { Fleet } from './fleet.mjs';
 import { commitTimes, committed, openWork } from './ledger.mjs';
-import { pgbenchRun, prepare, recorderRun } from './load.mjs';
+import { loginsMake, pgbenchRun, prepare, recorderRun } from './load.mjs';
 import { Receiver } from './receiver.mjs';
 import { account, exitCode, lastLine, percentile, table } from './report.mjs';
 import { roam, Subscriber } from './subscribers.mjs';
@@ -27,16 +27,15 @@ const { values: options } = parseArgs({
 });
 const seconds = Number(options.seconds);
 const rate = Number(options.rate);
-const databaseUrl = options['database-url'];
 const say = (text) => process.stderr.write(`${text}\n`);
 
 const ending = new AbortController(); // Ctrl-C
 const load = new AbortController();   // the end of the load
 ending.signal.addEventListener('abort', () => load.abort());
 
-const client = new pg.Client(databaseUrl);
+const client = new pg.Client(options['database-url']); // reads what happened; all others have a login of their own
+let logins;
 const receiver = new Receiver();
-// Each program with the rights of its role and no more.
 const fleet = new Fleet(options.directory, { PATH: process.env.PATH, REDIS_URL: options['redis-url'] });
 const gatewayUrls = options['gateway-port'].map((port) => `http://127.0.0.1:${port}`);
 let subscribers = [];
@@ -63,7 +62,8 @@ try {
 
 async function reconcile() {
     await client.connect();
-    receiver.trust(await prepare(client, options.pgbench, databaseUrl, await receiver.listen()));
+    logins = await loginsMake(client, options['database-url']);
+    receiver.trust(await prepare(options.pgbench, logins.app, await receiver.listen()));
     await startFleet();
     subscribers = [
         new Subscriber('sse 1a', gatewayUrls[0]), new Subscriber('sse 1b', gatewayUrls[0]),
@@ -95,16 +95,14 @@ function compare(expected) {
 }
 
 async function startFleet() {
-    const database = ['--database-url', databaseUrl];
-    const path = (program) => `${options.binaries}/${program}/rowbell-${program}`;
+    const start = (program, number, ...args) => fleet.start(`${program}-${number}`,
+        `${options.binaries}/${program}/rowbell-${program}`, ['--database-url', logins[program], ...args]);
     for (const number of [1, 2]) {
-        fleet.start(`relay-${number}`, path('relay'), database);
-        fleet.start(`dispatcher-${number}`, path('dispatcher'),
-            [...database, '--lease', `${LEASE_S}s`, '--allow-egress', '127.0.0.0/8']);
+        start('relay', number);
+        start('dispatcher', number, '--lease', `${LEASE_S}s`, '--allow-egress', '127.0.0.0/8');
         // A subscriber comes back soon, and what it missed meanwhile is replayed: a reset would be our own doing.
-        fleet.start(`gateway-${number}`, path('gateway'),
-            [...database, '--listen', `127.0.0.1:${options['gateway-port'][number - 1]}`, '--retry', '250ms',
-                '--max-replay', '20000']);
+        start('gateway', number, '--listen', `127.0.0.1:${options['gateway-port'][number - 1]}`, '--retry', '250ms',
+            '--max-replay', '20000');
     }
     await Promise.all(fleet.names().map((name) => fleet.ready(name)));
 }
@@ -113,9 +111,9 @@ async function loadRun() {
     say(`load: ${rate} transactions a second for ${seconds} s${options.faults ? ', one process killed every 2 s' : ''}`);
     const roaming = roam(subscribers.at(-1), gatewayUrls, load.signal);
     const killing = options.faults ? kill(load.signal) : null;
-    const recording = recorderRun(databaseUrl, Math.max(1, rate / 10), load.signal);
+    const recording = recorderRun(logins.app, Math.max(1, rate / 10), load.signal);
     try {
-        await Promise.race([pgbenchRun(options.pgbench, databaseUrl, rate, seconds, ending.signal), recording]);
+        await Promise.race([pgbenchRun(options.pgbench, logins.app, rate, seconds, ending.signal), recording]);
     } finally {
         load.abort();
     }
@@ -141,7 +139,7 @@ async function drain(expected) {
         const { lost } = compare(expected);
         const open = await openWork(client);
         if (lost === 0 && open.events + open.jobs + open.waiting === 0) break;
-        if (now() > said + 2000) {
+        if (now() > said + 5000) {
             say(`draining: ${lost} deliveries missing, ${open.events} events and ${open.jobs + open.waiting} jobs in hand`);
             said = now();
         }
