@@ -16,8 +16,8 @@ enum {
     DEADLINE_MS = 10000,
     KEEPALIVE_MS = 3000,
     IDLE_SESSION_MS = 10000, // a process that is stopped this long loses its shards
-    PROMOTE_LIMIT = 500,     // the literal in job_promote.sql
-    HOLD_LIMIT = 500,
+    PROMOTE_LIMIT = 500,
+    HOLD_LIMIT = 500, // the literal in job_hold.sql
     FINISH_ARRAYS = 18,
 };
 
@@ -54,6 +54,15 @@ static const char *cell(const PGresult *result, int row, int column) {
 }
 static int64_t cell_int(const PGresult *result, int row, int column) {
     return strtoll(PQgetvalue(result, row, column), NULL, 10);
+}
+
+// One statement on the job tables, behind job_mode: its result is the second.
+static void send_job_query(struct job_store_pg *store, const struct db_statement *statement, int value_count,
+                           const char *const *values, db_done *done, void *arg) {
+    struct db_batch *batch = db_batch_begin(store->conn);
+    db_batch_add(batch, &sql_job_mode, 0, NULL);
+    db_batch_add(batch, statement, value_count, values);
+    db_batch_send(batch, DEADLINE_MS, done, arg);
 }
 
 // ---- Rounds
@@ -188,7 +197,7 @@ static void store_round(void *arg, const struct job_round *round, job_round_done
     snprintf(lease, sizeof lease, "%u", round->lease_ms);
     struct db_batch *batch = db_batch_begin(store->conn);
     int at = 0;
-    db_batch_add(batch, &sql_ack_mode, 0, NULL);
+    db_batch_add(batch, &sql_job_mode, 0, NULL);
     at++;
     if (round->end_count) {
         add_finish(batch, round);
@@ -281,7 +290,7 @@ static void promote_answered(void *arg, const struct db_reply *reply, const stru
     bool more = false;
     int64_t next_due_ms = -1;
     if (reply) {
-        const PGresult *result = reply->results[0];
+        const PGresult *result = reply->results[1];
         more = cell_int(result, 0, 0) >= PROMOTE_LIMIT;
         pg_array_each_int(PQgetvalue(result, 0, 1), collect_id, &list);
         if (cell(result, 0, 2))
@@ -295,12 +304,14 @@ static void store_promote(void *arg, promoted_done *done, void *done_arg) {
     struct job_store_pg *store = arg;
     struct call *call = call_new(store, done_arg);
     call->done.promoted = done;
-    db_query(store->conn, &sql_job_promote, 0, NULL, DEADLINE_MS, promote_answered, call);
+    char most[16];
+    snprintf(most, sizeof most, "%d", PROMOTE_LIMIT);
+    send_job_query(store, &sql_job_promote, 1, (const char *[]){most}, promote_answered, call);
 }
 
 static void hold_answered(void *arg, const struct db_reply *reply, const struct error *error) {
     struct call *call = arg;
-    call->done.held(call->done_arg, reply && cell_int(reply->results[0], 0, 0) >= HOLD_LIMIT, error);
+    call->done.held(call->done_arg, reply && cell_int(reply->results[1], 0, 0) >= HOLD_LIMIT, error);
     free(call);
 }
 
@@ -319,6 +330,7 @@ static void store_hold(void *arg, const int *subscription_ids, size_t count, hel
     write_ids(&ids, subscription_ids, count);
     const char *values[] = {buffer_cstr(&ids)};
     struct db_batch *batch = db_batch_begin(store->conn);
+    db_batch_add(batch, &sql_job_mode, 0, NULL);
     db_batch_add(batch, &sql_job_hold, 1, values);
     db_batch_add(batch, &sql_job_hold_waiting, 1, values);
     db_batch_send(batch, DEADLINE_MS, hold_answered, call);
@@ -375,11 +387,11 @@ static void store_release(void *arg, uint64_t shards, shards_done *done, void *d
 
 static void leases_answered(void *arg, const struct db_reply *reply, const struct error *error) {
     struct call *call = arg;
-    size_t count = reply ? (size_t)PQntuples(reply->results[0]) : 0;
+    size_t count = reply ? (size_t)PQntuples(reply->results[1]) : 0;
     struct lease_count *counts = memory_alloc(sizeof *counts * (count + 1));
     for (size_t i = 0; i < count; i++)
-        counts[i] = (struct lease_count){.subscription_id = (int)cell_int(reply->results[0], (int)i, 0),
-                                         .leases = (int)cell_int(reply->results[0], (int)i, 1)};
+        counts[i] = (struct lease_count){.subscription_id = (int)cell_int(reply->results[1], (int)i, 0),
+                                         .leases = (int)cell_int(reply->results[1], (int)i, 1)};
     call->done.leases(call->done_arg, counts, count, error);
     free(counts);
     free(call);
@@ -395,7 +407,7 @@ static void store_leases(void *arg, const int *subscription_ids, size_t count, i
     struct buffer ids = {0};
     write_ids(&ids, subscription_ids, count);
     const char *values[] = {buffer_cstr(&ids), owner_text};
-    db_query(store->conn, &sql_lease_survey, 2, values, DEADLINE_MS, leases_answered, call);
+    send_job_query(store, &sql_lease_survey, 2, values, leases_answered, call);
     buffer_free(&ids);
 }
 

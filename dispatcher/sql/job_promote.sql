@@ -1,6 +1,7 @@
 -- Moves jobs whose time has come from jobs_waiting to jobs; any dispatcher may. Those of a subscription that is not
 -- active stay, for job_hold.
--- Parameters: none. Rows: 1: how many were looked at, int[] of the subscriptions that got some, milliseconds until the
+-- Parameters: $1 int the most to move (a parameter, since a statement without any is never planned anew).
+-- Rows: 1: how many were looked at, int[] of the subscriptions that got some, milliseconds until the
 -- next one is due (NULL: none waits). Locks: jobs_waiting rows, SKIP LOCKED. Index: jobs_waiting_due, TID scan.
 with moved as (
   delete from rowbell.jobs_waiting w
@@ -11,7 +12,7 @@ with moved as (
               and k.run_at <= now()
               and exists (select from rowbell.subscriptions s where s.id = k.subscription_id and s.state = 'active')
             order by k.run_at
-            limit 500
+            limit $1::int
               for update of k skip locked))
   returning w.subscription_id, w.event_seq, w.attempts
 ),

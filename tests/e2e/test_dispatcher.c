@@ -200,7 +200,7 @@ START_TEST(kill_9_in_flight_is_delivered_again) { // G4, G9
              "and objid < 64 and database = (select oid from pg_database where datname = "
              "current_database())");
     queue(conn, (int)sql_int(conn, "select id from rowbell.subscriptions where name = 'w'"), 1);
-    receiver_wait(receiver, 6, WAIT_MS);
+    sql_wait(conn, WAIT_MS, "select count(*) = 5 from rowbell.jobs");
     ck_assert_int_eq(receiver_count(receiver), 6);
     sql_run(conn, "update rowbell.jobs set lease_until = now() - interval '1 ms' where lease_until is not null");
     receiver_wait(receiver, 11, WAIT_MS);
