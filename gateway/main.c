@@ -21,8 +21,13 @@
 #include "gateway/stream.h"
 #include "gateway/subscriber.h"
 
-// Heads that are being read, besides the streams.
-enum { SPARE_CONNECTIONS = 1000, DRAIN_MARGIN_MS = 2000 };
+enum {
+    // Heads that are being read, besides the streams. Generous: past it the answer is 503, after which EventSource
+    // gives up, and a crowd that returns over slow links has thousands of connections that have said nothing yet.
+    SPARE_CONNECTIONS = 4000,
+    STALL_MS = 30000,
+    DRAIN_MARGIN_MS = 2000,
+};
 
 struct gateway {
     struct process process;
@@ -240,6 +245,7 @@ static bool start(struct gateway *gateway, struct error *ret_error) {
         .ring = gateway->ring,
         .replay = gateway->replay,
         .heartbeat_ms = (uint64_t)config->heartbeat_ms,
+        .stall_ms = STALL_MS,
         .retry_ms = (unsigned long)config->retry_ms,
         .buffer = (size_t)config->buffer,
         .max_replay = (size_t)config->max_replay,

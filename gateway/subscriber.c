@@ -27,7 +27,6 @@
 enum {
     FRAMES_A_WRITE = 256,
     TICK_MS = 200,
-    STALL_MS = 30000,
     // The default lets the kernel hold megabytes for a reader that is slow; then its slowness would not be seen.
     SEND_BUFFER_BYTES = 16384,
     // A peer that vanished without a word: by unanswered data, or by unanswered probes when there is none.
@@ -502,7 +501,7 @@ static void close_stalled(struct subscribers *all, uint64_t now) {
         if (queue != held->queue_seen) {
             held->queue_seen = queue;
             held->since_ms = now;
-        } else if (now - held->since_ms > STALL_MS) {
+        } else if (now - held->since_ms > all->options.stall_ms) {
             subscriber_close(held->subscriber, "stalled");
         }
     }

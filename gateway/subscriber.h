@@ -3,7 +3,7 @@
 //
 // Once a loop turn subscribers_flush looks at what was appended to the ring and writes it to whoever may see it, all of
 // it in one write each. A socket that is full gets its turn again when it has taken the rest; one that falls more than
-// `buffer` events behind, or takes nothing for STALL_MS, is disconnected and resumes by its Last-Event-ID.
+// `buffer` events behind, or takes nothing for stall_ms, is disconnected and resumes by its Last-Event-ID.
 //
 // Who may see what is subscriber_sees alone. Everybody may see every scope (--auth none); an index by scope belongs
 // into subscribers_flush, beside the list of those who see all.
@@ -25,6 +25,7 @@ struct subscribers_options {
     struct ring *ring;     // borrows
     struct replay *replay; // borrows
     uint64_t heartbeat_ms;
+    uint64_t stall_ms;
     unsigned long retry_ms;
     size_t buffer;
     size_t max_replay;

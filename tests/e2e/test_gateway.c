@@ -557,7 +557,6 @@ START_TEST(redis_carries_and_the_log_completes) { // G5, G9
     wait_position(client, newest);
 
     redis_start(&redis);
-    sql_wait(db, SOON_MS, "select true");
     uint64_t end = clock_ms() + SOON_MS;
     while (gateway_metric(&gateway, "rowbell_redis_connected") != 1) {
         ck_assert_msg(clock_ms() < end, "the gateway does not come back to Redis");
@@ -569,6 +568,32 @@ START_TEST(redis_carries_and_the_log_completes) { // G5, G9
 
     ck_assert_int_eq(count_of(body_of(client), "event: change"), 18);
     ck_assert_int_eq(count_of(body_of(client), "event: reset"), 0);
+    redis_kill(&redis);
+    redisFree(redis.context);
+}
+END_TEST
+
+START_TEST(a_message_larger_than_the_ring_loses_nothing) { // G5
+    enum { COUNT = 100 };
+    fresh_database();
+    struct redis redis = redis_new();
+    struct gateway gateway = gateway_start(WITH("--redis-url", redis.url, "--ring", "10"));
+    daemon_wait_log(gateway.daemon, "redis_up", SOON_MS);
+    struct sse_client *client = sse_open(gateway.port, "/events", NULL);
+    int64_t start = log_newest();
+    wait_position(client, start);
+    int64_t newest = log_append_quietly("posts", "p", COUNT, 5);
+    struct buffer message = {0};
+    char channel[200];
+    stream_channel(channel, sizeof channel, sql_text(db, "select id from rowbell.installation"), 1);
+    stream_message_begin(&message, start, newest - COUNT + 1, COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        stream_message_entry(&message, &(struct stream_entry){.name = "posts", .key = "p", .op = "update"});
+    }
+    redis_command(&redis, "PUBLISH %s %b", channel, message.bytes, message.length);
+    wait_position(client, newest);
+    ck_assert_int_eq(count_of(body_of(client), "event: change"), COUNT);
+    buffer_free(&message);
     redis_kill(&redis);
     redisFree(redis.context);
 }
@@ -719,6 +744,28 @@ START_TEST(a_slow_reader_is_disconnected_and_loses_nothing) { // G5, G7
     wait_position(again, append_wide(1, 20));
     page_read(&page, body_of(again));
     each_position(check_seen, &page, start);
+    free(page.seen);
+}
+END_TEST
+
+START_TEST(a_reader_that_the_ring_left_behind_gets_it_from_the_log) { // G5
+    enum { BATCHES = 30, BATCH = 30 };
+    fresh_database();
+    struct gateway gateway = gateway_start(WITH("--ring", "40"));
+    int64_t start = log_newest();
+    struct sse_client *slow = open_at(&gateway, start);
+    struct sse_client *quick = open_at(&gateway, start);
+    struct page page = {.last_id = start};
+    int64_t newest = start;
+    for (int i = 0; i < BATCHES; i++) {
+        newest = append_wide(BATCH, 600);
+        wait_position(quick, newest);
+    }
+    wait_position(slow, newest);
+    page_read(&page, body_of(slow));
+    ck_assert_int_eq(page.resets, 0);
+    ck_assert_int_eq(page.changes, BATCHES * BATCH);
+    ck_assert(gateway_metric(&gateway, "rowbell_stream_replay_seconds_count") > 0); // it did go that way
     free(page.seen);
 }
 END_TEST
@@ -923,9 +970,7 @@ START_TEST(starts_that_cannot_work) {
     check_start(4, WITH("--listen", "127.0.0.1:0", "--database-url", empty), "rowbell migrate");
     fresh_database();
     char wrong[300];
-    const char *host = PQhost(db);
     snprintf(wrong, sizeof wrong, "postgres://postgres:wrong-password@127.0.0.1:%s/%s", PQport(db), PQdb(db));
-    (void)host;
     check_start(3, WITH("--listen", "127.0.0.1:0", "--database-url", wrong), "password");
     struct gateway gateway = gateway_start(NULL);
     char taken[40];
@@ -966,12 +1011,14 @@ static void add_tests(Suite *suite) {
     tcase_add_test(resuming, a_restart_resumes_from_memory_of_nobody);
     TCase *sources = suite_case(suite, "sources", 60);
     tcase_add_test(sources, redis_carries_and_the_log_completes);
+    tcase_add_test(sources, a_message_larger_than_the_ring_loses_nothing);
     tcase_add_test(sources, garbage_on_the_channel_changes_nothing);
     tcase_add_test(sources, redis_that_is_not_there_only_slows);
     tcase_add_test(sources, database_away_and_back_loses_nothing);
     TCase *limits = suite_case(suite, "limits", 120);
     tcase_add_test(limits, heartbeats_are_comments_or_pings);
     tcase_add_test(limits, a_slow_reader_is_disconnected_and_loses_nothing);
+    tcase_add_test(limits, a_reader_that_the_ring_left_behind_gets_it_from_the_log);
     tcase_add_loop_test(limits, random_readers_see_everything_or_a_reset, 0, 3);
     tcase_add_test(limits, beyond_the_cap_clients_are_told_to_wait);
     tcase_add_test(limits, sigterm_closes_streams_a_few_at_a_time);
