@@ -32,7 +32,7 @@ if os.path.exists(tap):
     passed += counts.get("pass", 0)
     failed += bad
     if bad:
-        print("--- browser")
+        print("--- tests in JavaScript")
         print(text[-8000:])
 
 # What our programs logged in the tests that failed: the others removed theirs.
