@@ -106,7 +106,9 @@ packages_switches_back() {
 # ---- build ---------------------------------------------------------------------------------------------------------
 
 # build NAME [MESON ARGUMENT...]: configures and builds in .rowbell/NAME, which is printed. One at a time. MESON
-# ARGUMENTs are those of `meson setup`; CC counts when the directory is made.
+# ARGUMENTs are those of `meson setup`; CC counts when the directory is made; build_targets limits what is built.
+programs=(relay/rowbell-relay dispatcher/rowbell-dispatcher gateway/rowbell-gateway cli/rowbell)
+build_targets=()
 build() {
     local directory=$state/$1 log=$state/$1.log
     shift
@@ -126,8 +128,8 @@ build() {
     elif [ $# -gt 0 ]; then
         meson configure "$directory" "$@" >"$log" 2>&1 9>&- || die "meson configure failed: $log"
     fi
-    if ! ninja -C "$directory" >"$log" 2>&1 9>&-; then
-        grep -E -A12 'error|FAILED|warning' "$log" | head -120 >&2 || true
+    if ! ninja -C "$directory" "${build_targets[@]}" >"$log" 2>&1 9>&-; then
+        grep -E -A12 'error|ERROR|FAILED|warning' "$log" | head -120 >&2 || true
         die "the build failed: $log"
     fi
     exec 9>&-
