@@ -63,6 +63,7 @@ struct call {
     struct curl_slist pins[2];
 
     unsigned requests;       // that libcurl was about to write
+    double connected_ms;     // from libcurl's start to a TCP connection, as seen by its watch; -1
     const char *egress_rule; // what opening a socket was denied for
     size_t header_bytes, body_bytes;
     bool has_retry_after, has_delivery_control;
@@ -79,9 +80,10 @@ struct watch {
     uv_poll_t poll;
     struct http_client *client;
     curl_socket_t fd;
-    bool ours;  // made by on_open_socket, so on_close_socket will come
-    int wanted; // events that libcurl waits for; 0: idle
-    int armed;  // events that are polled for
+    bool ours;           // made by on_open_socket, so on_close_socket will come
+    struct call *opener; // while TCP connects; the socket is closed before its opener is released
+    int wanted;          // events that libcurl waits for; 0: idle
+    int armed;           // events that are polled for
 };
 
 struct http_client {
@@ -200,6 +202,8 @@ static void read_timings(struct call *call) {
     bool reused = call->requests > 0 && new_connections == 0;
     if (reused)
         outcome->connect_ms = outcome->tls_ms = 0;
+    if (connected == 0 && call->connected_ms > 0)
+        connected = call->connected_ms;
     if (!reused && connected > 0)
         outcome->connect_ms = connected > named ? connected - named : 0;
     if (!reused && secured > 0)
@@ -241,6 +245,8 @@ static void on_transferred(struct call *call, CURLcode code) {
     read_peer(call);
 
     outcome->failure = curl_failure_of(code);
+    if (outcome->failure == HTTP_CONNECT && call->header_bytes > 0)
+        outcome->failure = HTTP_BAD_ANSWER; // it broke off
     const char *text = call->curl_error[0] ? call->curl_error : curl_easy_strerror(code);
     if (call->egress_rule && call->requests == 0 && outcome->failure != HTTP_OK) {
         outcome->failure = HTTP_EGRESS_DENIED;
@@ -386,10 +392,12 @@ static curl_socket_t on_open_socket(void *arg, curlsocktype purpose, struct curl
     int fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
     if (fd < 0)
         return CURL_SOCKET_BAD;
-    if (!watch_new(call->client, fd, true)) {
+    struct watch *watch = watch_new(call->client, fd, true);
+    if (!watch) {
         close(fd);
         return CURL_SOCKET_BAD;
     }
+    watch->opener = call;
     call->client->connections_opened++;
     return fd;
 }
@@ -400,6 +408,14 @@ static int on_close_socket(void *arg, curl_socket_t fd) {
     if (watch)
         watch_close(watch);
     return close(fd);
+}
+
+// libcurl tells when TCP was connected only once TLS stands as well.
+static void watch_connected(struct watch *watch) {
+    struct call *call = watch->opener;
+    if (call)
+        call->connected_ms = ms_since(call->started_ns) - call->transfer_offset_ms;
+    watch->opener = NULL;
 }
 
 static void drain_messages(struct http_client *client);
@@ -415,6 +431,8 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
         watch->armed = 0;
         return;
     }
+    if (status == 0)
+        watch_connected(watch);
     int flags = status < 0 ? CURL_CSELECT_ERR : 0;
     flags |= events & UV_READABLE ? CURL_CSELECT_IN : 0;
     flags |= events & UV_WRITABLE ? CURL_CSELECT_OUT : 0;
@@ -446,6 +464,8 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *so
     }
     if (!watch)
         watch = watch_new(client, fd, false);
+    if (watch && what & CURL_POLL_IN) // while TCP connects, only writing is waited for
+        watch_connected(watch);
     if (watch)
         watch_arm(watch, (what & CURL_POLL_IN ? UV_READABLE : 0) | (what & CURL_POLL_OUT ? UV_WRITABLE : 0));
     return 0;
@@ -538,6 +558,7 @@ static struct call *call_take(struct http_client *client) {
 
     call->resolving = call->transferring = call->finished = false;
     call->requests = 0;
+    call->connected_ms = -1;
     call->egress_rule = NULL;
     call->header_bytes = call->body_bytes = 0;
     call->has_retry_after = call->has_delivery_control = false;

@@ -26,9 +26,14 @@ bool http_target_parse(CURLU *url, const char *text, bool allow_http, struct htt
         if ((unsigned char)*at <= ' ' || (unsigned char)*at >= 0x7f)
             return error_set(ret_error, ERROR_USAGE,
                              "url: a space, control or non-ASCII character; percent-encode it (a host name: xn--...)");
+    curl_url_set(url, CURLUPART_URL, NULL, 0); // else a relative one would be joined to the URL of before
     CURLUcode code = curl_url_set(url, CURLUPART_URL, text, 0);
     if (code != CURLUE_OK)
         return error_set(ret_error, ERROR_USAGE, "url: %s", curl_url_strerror(code));
+
+    const char *authority = strstr(text, "://");
+    if (!authority || authority[3] == '/') // libcurl overlooks a third slash
+        return error_set(ret_error, ERROR_USAGE, "url: no host; write https://host/path");
 
     char scheme[16] = "";
     url_part(url, CURLUPART_SCHEME, scheme, sizeof scheme);

@@ -1,0 +1,15 @@
+// tls_server: a TLS receiver on 127.0.0.1 in a thread, with a self-signed certificate made for it. It answers every
+// request "200 OK" and keeps the connection.
+#pragma once
+#include <pthread.h>
+
+struct tls_server {
+    int port;
+    int listen_fd;
+    pthread_t thread;
+    char ca_file[64]; // the certificate as PEM; removed by tls_server_stop
+};
+
+// name: what the certificate is for, "IP:127.0.0.1" or "DNS:example.test". Fails the test.
+void tls_server_start(struct tls_server *server, const char *name);
+void tls_server_stop(struct tls_server *server); // when its clients have closed
