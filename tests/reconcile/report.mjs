@@ -64,6 +64,7 @@ function accountChannel(committed, channel) {
     let lost = 0;
     const say = (text) => details.push(`${channel.name}: ${text}`);
 
+    for (const reason of channel.resets) say(`reset: ${reason}`);
     for (const text of channel.refused) say(`foreign: ${text}`);
     for (const [id, { change }] of channel.deliveries) {
         if (change !== null) {
@@ -93,7 +94,6 @@ function accountChannel(committed, channel) {
         }
         lost += committed.domain.size - domain;
     }
-    for (const reason of channel.resets) say(`reset: ${reason}`);
     return {
         name: channel.name, takesDomainEvents: channel.takesDomainEvents, delivered, domain, lost, foreign,
         duplicates: sum(channel.duplicates.values()), resets: channel.resets.length, details,
