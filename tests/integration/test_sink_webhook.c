@@ -1,0 +1,393 @@
+// The webhook sink against a real receiver: the bytes that arrive, and what its answers come to.
+#include "dispatcher/sink_webhook.h"
+#include "tests/support/fixture.h"
+#include <check.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SECRET_1 "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+#define SECRET_2 "C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+
+static uv_loop_t loop;
+static struct egress_policy egress;
+static struct sink sink;
+static struct receiver *receiver;
+static char settings[1024];
+static char *secrets[] = {"plain:whsec_" SECRET_1, "plain:whsec_" SECRET_2};
+static struct subscription subscription;
+
+static void start(bool allow_http) {
+    static const char *loopback[] = {"127.0.0.0/8"};
+    ck_assert_int_eq(uv_loop_init(&loop), 0);
+    ck_assert(egress_policy_init(&egress, &(struct config_list){loopback, 1}, NULL));
+    struct sink_webhook_options options = {.egress = &egress, .allow_http = allow_http};
+    ck_assert(sink_webhook_init(&sink, &loop, &options, NULL));
+    ck_assert_str_eq(sink.kind, "webhook");
+    ck_assert_uint_eq(sink.deadline_ms, 20000);
+    receiver = receiver_start();
+    subscription = (struct subscription){
+        .id = 7, .name = "hook", .kind = "webhook", .settings = settings, .secrets = secrets, .secret_count = 1};
+}
+
+static void on_sink_closed(void *arg) {
+    *(bool *)arg = true;
+}
+
+static void stop(void) {
+    bool closed = false;
+    sink.forget(sink.arg, &subscription);
+    sink.close(sink.arg, on_sink_closed, &closed);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert(closed);
+    ck_assert_int_eq(uv_loop_close(&loop), 0);
+    egress_policy_close(&egress);
+}
+
+static bool prepare(struct error *ret_error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool prepare(struct error *ret_error, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(settings, sizeof settings, format, arguments);
+    va_end(arguments);
+    return sink.prepare(sink.arg, &subscription, ret_error);
+}
+
+static void prepare_usual(void) {
+    struct error error;
+    ck_assert_msg(prepare(&error, "{\"url\":\"%s/hook\",\"allow_http\":true,\"retry\":[1000]}", receiver_url(receiver)),
+                  "%s", error.text);
+}
+
+static const struct delivery usual = {
+    .subscription = &subscription,
+    .event_seq = 42,
+    .attempt = 1,
+    .event_id = "019ac2b1-5d1f-7000-8000-00000000002a",
+    .type = "posts.update",
+    .occurred_at = "2026-11-29T20:39:22.123456Z",
+    .subject = "posts/p%201",
+    .data = "{\"key\": \"p%201\", \"op\": \"update\", \"table\": \"posts\"}",
+};
+
+struct result {
+    struct attempt_outcome outcome;
+    char error[512];
+    char response_head[128];
+    int calls;
+};
+
+static void on_done(void *arg, const struct attempt_outcome *outcome) {
+    struct result *result = arg;
+    result->outcome = *outcome;
+    snprintf(result->error, sizeof result->error, "%s", outcome->error ? outcome->error : "");
+    snprintf(result->response_head, sizeof result->response_head, "%s",
+             outcome->response_head ? outcome->response_head : "");
+    result->calls++;
+    uv_stop(&loop);
+}
+
+static struct result send_delivery(const struct delivery *delivery) {
+    struct result result = {0};
+    sink.send(sink.arg, delivery, on_done, &result);
+    ck_assert_int_eq(result.calls, 0); // never from inside
+    while (result.calls == 0)
+        uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(result.calls, 1);
+    return result;
+}
+
+// As a receiver does it: a way of its own to the signature, from what arrived.
+static void expected_signature(const struct received *received, const char *secret, char ret_text[64]) {
+    char content[4096];
+    int length = snprintf(content, sizeof content, "%s.%s.%s", received_header(received, "webhook-id"),
+                          received_header(received, "webhook-timestamp"), received->body);
+    unsigned char key[64];
+    int key_length = EVP_DecodeBlock(key, (const unsigned char *)secret, (int)strlen(secret));
+    unsigned char digest[32];
+    HMAC(EVP_sha256(), key, key_length, (unsigned char *)content, (size_t)length, digest, NULL);
+    strcpy(ret_text, "v1,");
+    EVP_EncodeBlock((unsigned char *)ret_text + 3, digest, sizeof digest);
+}
+
+START_TEST(a_delivery_arrives_byte_for_byte_and_signed) {
+    start(false);
+    prepare_usual();
+    struct result result = send_delivery(&usual);
+    ck_assert_int_eq(result.outcome.verdict, VERDICT_DELIVERED);
+    ck_assert_int_eq(result.outcome.class, CLASS_DELIVERED);
+    ck_assert_int_eq(result.outcome.status, 200);
+    ck_assert_str_eq(result.error, "");
+    struct received received = receiver_get(receiver, 0);
+    ck_assert_str_eq(received.path, "/hook");
+    ck_assert_str_eq(received.body, "{\"id\":\"019ac2b1-5d1f-7000-8000-00000000002a\",\"type\":\"posts.update\","
+                                    "\"timestamp\":\"2026-11-29T20:39:22.123456Z\",\"subject\":\"posts/p%201\","
+                                    "\"data\":{\"key\": \"p%201\", \"op\": \"update\", \"table\": \"posts\"}}");
+    ck_assert_str_eq(received_header(&received, "content-type"), "application/json");
+    ck_assert_str_eq(received_header(&received, "user-agent"), "rowbell/" ROWBELL_VERSION);
+    ck_assert_str_eq(received_header(&received, "webhook-id"), usual.event_id);
+    long long stamp = strtoll(received_header(&received, "webhook-timestamp"), NULL, 10);
+    ck_assert_int_le(llabs(stamp - time(NULL)), 2);
+    char signature[64];
+    expected_signature(&received, SECRET_1, signature);
+    ck_assert_str_eq(received_header(&received, "webhook-signature"), signature);
+    stop();
+}
+END_TEST
+
+START_TEST(all_secrets_sign) {
+    start(false);
+    subscription.secret_count = 2;
+    prepare_usual();
+    send_delivery(&usual);
+    struct received received = receiver_get(receiver, 0);
+    char newest[64];
+    char oldest[64];
+    char both[130];
+    expected_signature(&received, SECRET_1, newest);
+    expected_signature(&received, SECRET_2, oldest);
+    snprintf(both, sizeof both, "%s %s", newest, oldest);
+    ck_assert_str_eq(received_header(&received, "webhook-signature"), both);
+    stop();
+}
+END_TEST
+
+// json-c would turn these numbers and this repeated key into something else.
+START_TEST(data_passes_through_untouched) {
+    static const char data[] =
+        "{\"n\": 12345678901234567890.123456789, \"e\": 1E400, \"u\": \"\\u00e4/\\/\", \"u\": 2}";
+    start(false);
+    prepare_usual();
+    struct delivery delivery = usual;
+    delivery.data = data;
+    delivery.subject = NULL;
+    send_delivery(&delivery);
+    struct received received = receiver_get(receiver, 0);
+    ck_assert_ptr_nonnull(strstr(received.body, ",\"subject\":null,\"data\":"));
+    ck_assert_ptr_nonnull(strstr(received.body, data));
+    stop();
+}
+END_TEST
+
+START_TEST(custom_headers_are_sent) {
+    start(false);
+    struct error error;
+    ck_assert_msg(
+        prepare(&error,
+                "{\"url\":\"%s\",\"allow_http\":true,\"headers\":{\"Authorization\":\"Bearer x y\",\"X-Empty\":\"\"}}",
+                receiver_url(receiver)),
+        "%s", error.text);
+    send_delivery(&usual);
+    struct received received = receiver_get(receiver, 0);
+    ck_assert_str_eq(received_header(&received, "authorization"), "Bearer x y");
+    ck_assert_str_eq(received_header(&received, "x-empty"), "");
+    stop();
+}
+END_TEST
+
+START_TEST(other_signature_styles_are_a_setting) {
+    start(false);
+    struct error error;
+    ck_assert_msg(
+        prepare(&error, "{\"url\":\"%s\",\"allow_http\":true,\"signature\":\"body\"}", receiver_url(receiver)), "%s",
+        error.text);
+    send_delivery(&usual);
+    struct received received = receiver_get(receiver, 0);
+    ck_assert_int_eq(strncmp(received_header(&received, "x-hub-signature-256"), "sha256=", 7), 0);
+    ck_assert_ptr_null(received_header(&received, "webhook-signature"));
+    ck_assert_str_eq(received_header(&received, "webhook-id"), usual.event_id);
+    stop();
+}
+END_TEST
+
+static const struct {
+    int status;
+    const char *headers;
+    enum verdict verdict;
+    enum attempt_class class;
+    uint64_t after_ms;
+    bool disables, pauses;
+} answers[] = {
+    {204, NULL, VERDICT_DELIVERED, CLASS_DELIVERED, 0, false, false},
+    {302, "Location: http://127.0.0.1/\r\n", VERDICT_REJECTED, CLASS_REJECTED, 0, false, false},
+    {400, NULL, VERDICT_REJECTED, CLASS_HTTP_4XX, 0, false, false},
+    {410, NULL, VERDICT_REJECTED, CLASS_HTTP_4XX, 0, true, false},
+    {429, "Retry-After: 3\r\n", VERDICT_RETRY, CLASS_HTTP_4XX, 3000, false, true},
+    {500, "Retry-After: 3\r\n", VERDICT_RETRY, CLASS_HTTP_5XX, 3000, false, false},
+    {503, "Retry-After: 3\r\n", VERDICT_RETRY, CLASS_HTTP_5XX, 3000, false, true},
+    {503, "webhook-delivery: abort-message\r\n", VERDICT_REJECTED, CLASS_REJECTED, 0, false, false},
+    {200, "webhook-delivery: disable\r\n", VERDICT_DELIVERED, CLASS_DELIVERED, 0, true, false},
+};
+
+START_TEST(answers_are_classified) {
+    start(false);
+    prepare_usual();
+    receiver_answer(receiver, answers[_i].status, answers[_i].headers, 0);
+    struct result result = send_delivery(&usual);
+    ck_assert_int_eq(result.outcome.status, answers[_i].status);
+    ck_assert_int_eq(result.outcome.verdict, answers[_i].verdict);
+    ck_assert_int_eq(result.outcome.class, answers[_i].class);
+    ck_assert_uint_eq(result.outcome.after_ms, answers[_i].after_ms);
+    ck_assert_int_eq(result.outcome.disable_subscription, answers[_i].disables);
+    ck_assert_int_eq(result.outcome.pause_endpoint, answers[_i].pauses);
+    if (answers[_i].verdict != VERDICT_DELIVERED) {
+        char text[64];
+        snprintf(text, sizeof text, "the receiver answered %d", answers[_i].status);
+        ck_assert_str_eq(result.error, text);
+    }
+    stop();
+}
+END_TEST
+
+START_TEST(a_slow_receiver_is_a_timeout) {
+    start(false);
+    struct error error;
+    ck_assert_msg(prepare(&error, "{\"url\":\"%s\",\"allow_http\":true,\"deadline_ms\":200}", receiver_url(receiver)),
+                  "%s", error.text);
+    receiver_answer(receiver, 200, NULL, 5000);
+    struct result result = send_delivery(&usual);
+    ck_assert_int_eq(result.outcome.verdict, VERDICT_RETRY);
+    ck_assert_int_eq(result.outcome.class, CLASS_TIMEOUT);
+    ck_assert_int_eq(result.outcome.status, 0);
+    ck_assert_double_lt(result.outcome.total_ms, 2000);
+    ck_assert_str_ne(result.error, "");
+    stop();
+}
+END_TEST
+
+START_TEST(a_denied_address_is_rejected) {
+    start(false);
+    struct error error;
+    ck_assert(
+        prepare(&error, "{\"url\":\"https://10.0.0.1/\"}")); // settings are good; the address is judged when sent to
+    struct result result = send_delivery(&usual);
+    ck_assert_int_eq(result.outcome.verdict, VERDICT_REJECTED);
+    ck_assert_int_eq(result.outcome.class, CLASS_EGRESS_DENIED);
+    ck_assert_ptr_nonnull(strstr(result.error, "private"));
+    stop();
+}
+END_TEST
+
+static const struct {
+    const char *settings;
+    const char *secret;
+    const char *says;
+} refusals[] = {
+    {"{}", NULL, "url: missing"},
+    {"[]", NULL, "not a JSON object"},
+    {"{\"url\":1}", NULL, "url: must be a text"},
+    {"{\"url\":\"http://example.com\"}", NULL, "http is not allowed"},
+    {"{\"url\":\"https://u:p@example.com\"}", NULL, "no user"},
+    {"{\"url\":\"https://example.com\",\"allow_http\":\"yes\"}", NULL, "allow_http: must be true or false"},
+    {"{\"url\":\"https://example.com\",\"deadline_ms\":20001}", NULL, "deadline_ms: must be 100 to 20000"},
+    {"{\"url\":\"https://example.com\",\"deadline_ms\":99}", NULL, "deadline_ms"},
+    {"{\"url\":\"https://example.com\",\"headers\":{\"Host\":\"x\"}}", NULL, "Host is reserved"},
+    {"{\"url\":\"https://example.com\",\"headers\":{\"Webhook-Id\":\"x\"}}", NULL, "Webhook-Id is reserved"},
+    {"{\"url\":\"https://example.com\",\"headers\":{\"content-LENGTH\":\"0\"}}", NULL, "reserved"},
+    {"{\"url\":\"https://example.com\",\"headers\":{\"X\":\"a\\r\\nEvil: 1\"}}", NULL, "line break"},
+    {"{\"url\":\"https://example.com\",\"headers\":{\"X\":\"a\\u0000b\"}}", NULL, "line break"},
+    {"{\"url\":\"https://example.com\",\"headers\":{\"X: y\\r\\nZ\":\"a\"}}", NULL, "not a header name"},
+    {"{\"url\":\"https://example.com\",\"headers\":{\"X\":1}}", NULL, "must be a text"},
+    {"{\"url\":\"https://example.com\",\"headers\":[]}", NULL, "headers: must be an object"},
+    {"{\"url\":\"https://example.com\",\"signature\":\"md5\"}", NULL, "none of standard"},
+    {"{\"url\":\"https://example.com\"}", "sealed:1:k:AAAA", "sealed"},
+    {"{\"url\":\"https://example.com\"}", "whsec_" SECRET_1, "stored in a form"},
+    {"{\"url\":\"https://example.com\"}", "plain:whsec_AAAA", "24 to 64 bytes"},
+};
+
+START_TEST(bad_settings_are_refused) {
+    start(false);
+    char secret[128];
+    char *list[] = {secret};
+    if (refusals[_i].secret) {
+        snprintf(secret, sizeof secret, "%s", refusals[_i].secret);
+        subscription.secrets = list;
+    }
+    struct error error;
+    ck_assert(!prepare(&error, "%s", refusals[_i].settings));
+    ck_assert_msg(strstr(error.text, refusals[_i].says), "%s", error.text);
+    ck_assert_ptr_null(subscription.sink_state);
+    struct result result = send_delivery(&usual); // what is sent in spite of it
+    ck_assert_int_eq(result.outcome.verdict, VERDICT_REJECTED);
+    ck_assert_int_eq(result.outcome.class, CLASS_REJECTED);
+    stop();
+}
+END_TEST
+
+START_TEST(a_subscription_without_secrets_is_refused) {
+    start(true);
+    subscription.secret_count = 0;
+    struct error error;
+    ck_assert(!prepare(&error, "{\"url\":\"http://example.com\"}"));
+    ck_assert_msg(strstr(error.text, "none to sign with"), "%s", error.text);
+    stop();
+}
+END_TEST
+
+START_TEST(http_for_all_is_an_option) {
+    start(true);
+    struct error error;
+    ck_assert_msg(prepare(&error, "{\"url\":\"%s\"}", receiver_url(receiver)), "%s", error.text);
+    ck_assert_int_eq(send_delivery(&usual).outcome.verdict, VERDICT_DELIVERED);
+    stop();
+}
+END_TEST
+
+START_TEST(settings_may_go_while_a_send_is_in_flight) {
+    start(false);
+    prepare_usual();
+    struct result result = {0};
+    sink.send(sink.arg, &usual, on_done, &result);
+    sink.forget(sink.arg, &subscription);
+    while (result.calls == 0)
+        uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(result.outcome.verdict, VERDICT_DELIVERED);
+    stop();
+}
+END_TEST
+
+START_TEST(closing_loses_what_is_in_flight) {
+    start(false);
+    prepare_usual();
+    receiver_answer(receiver, 200, NULL, 5000);
+    struct result results[3] = {0};
+    for (int i = 0; i < 3; i++)
+        sink.send(sink.arg, &usual, on_done, &results[i]);
+    bool closed = false;
+    sink.forget(sink.arg, &subscription);
+    sink.close(sink.arg, on_sink_closed, &closed);
+    while (!closed)
+        uv_run(&loop, UV_RUN_DEFAULT);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(results[i].calls, 1);
+        ck_assert_int_eq(results[i].outcome.verdict, VERDICT_RETRY);
+        ck_assert_int_eq(results[i].outcome.class, CLASS_LOST);
+    }
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&loop), 0);
+}
+END_TEST
+
+static void add_tests(Suite *suite) {
+    TCase *tcase = suite_case(suite, "sink_webhook", 20);
+    tcase_add_test(tcase, a_delivery_arrives_byte_for_byte_and_signed);
+    tcase_add_test(tcase, all_secrets_sign);
+    tcase_add_test(tcase, data_passes_through_untouched);
+    tcase_add_test(tcase, custom_headers_are_sent);
+    tcase_add_test(tcase, other_signature_styles_are_a_setting);
+    tcase_add_loop_test(tcase, answers_are_classified, 0, (int)(sizeof answers / sizeof *answers));
+    tcase_add_test(tcase, a_slow_receiver_is_a_timeout);
+    tcase_add_test(tcase, a_denied_address_is_rejected);
+    tcase_add_loop_test(tcase, bad_settings_are_refused, 0, (int)(sizeof refusals / sizeof *refusals));
+    tcase_add_test(tcase, a_subscription_without_secrets_is_refused);
+    tcase_add_test(tcase, http_for_all_is_an_option);
+    tcase_add_test(tcase, settings_may_go_while_a_send_is_in_flight);
+    tcase_add_test(tcase, closing_loses_what_is_in_flight);
+}
+
+int main(void) {
+    return suite_main("sink_webhook", add_tests);
+}
