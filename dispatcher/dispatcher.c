@@ -319,11 +319,22 @@ static void round_failed(struct dispatcher *d, const struct error *error) {
         d->confirming = NULL;
     }
     endpoint_wake(&d->endpoints, UINT64_MAX);
-    uint64_t wait_ms = db_error_is_transient_conflict(error) ? 0 : backoff_next_ms(&d->backoff);
+    if (db_error_is_transient_conflict(error)) {
+        log_debug("round_conflict", LOG_TEXT("lane", d->options.lane), LOG_TEXT("error", error->text));
+        return; // the same again at once
+    }
+    uint64_t wait_ms = backoff_next_ms(&d->backoff);
     d->retry_at_ms = clock_ms() + wait_ms;
     if (d->up && error->code != ERROR_CANCELLED)
         log_warn("round_failed", LOG_TEXT("lane", d->options.lane), LOG_TEXT("error", error->text),
                  LOG_INT("retry_ms", wait_ms));
+}
+
+static void drop_first(void *items, size_t item_size, size_t *count, size_t dropped) {
+    if (dropped == 0)
+        return;
+    *count -= dropped;
+    memmove(items, (char *)items + dropped * item_size, *count * item_size);
 }
 
 static void round_done(void *arg, const struct job_round_result *result, const struct error *error) {
@@ -344,11 +355,8 @@ static void round_done(void *arg, const struct job_round_result *result, const s
         d->acks_alone = false;
         d->one_by_one = false;
     }
-    memmove(d->returns.refs, d->returns.refs + d->round_returns,
-            (d->returns.count - d->round_returns) * sizeof *d->returns.refs);
-    d->returns.count -= d->round_returns;
-    memmove(d->disables, d->disables + d->round_disables, (d->disable_count - d->round_disables) * sizeof *d->disables);
-    d->disable_count -= d->round_disables;
+    drop_first(d->returns.refs, sizeof *d->returns.refs, &d->returns.count, d->round_returns);
+    drop_first(d->disables, sizeof *d->disables, &d->disable_count, d->round_disables);
     d->round_returns = d->round_disables = 0;
     leases_renewed(d, result);
     mark_hungry(d, result);

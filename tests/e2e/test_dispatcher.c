@@ -1,7 +1,9 @@
 // The dispatcher's guarantees with the real program on real PostgreSQL and a real receiver: G4 handling at least once,
 // and none twice without a crash; G5, G6 the stream's append; G7 isolation of endpoints; G9 disposable processes. Jobs
 // are put in by SQL, as a relay would.
+#include "common/stream_message.h"
 #include "tests/support/fixture.h"
+#include <hiredis/hiredis.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -592,6 +594,47 @@ START_TEST(a_notification_is_quicker_than_the_poll) {
 }
 END_TEST
 
+static void count_entry(void *arg, const struct stream_entry *entry) {
+    int64_t *seen = arg; // how many, the newest position
+    ck_assert(seen[1] == 0 || entry->prev == seen[1]);
+    ck_assert_str_eq(entry->name, "posts");
+    ck_assert_str_eq(entry->op, "create");
+    seen[0]++;
+    seen[1] = entry->position;
+}
+
+START_TEST(entries_are_published_on_redis) {
+    PGconn *conn = fresh();
+    const char *url = fixture_redis();
+    char host[64];
+    int port;
+    ck_assert_int_eq(sscanf(url, "redis://%63[^:/]:%d", host, &port), 2);
+    redisContext *redis = redisConnectWithTimeout(host, port, (struct timeval){.tv_sec = 5});
+    ck_assert(redis && !redis->err);
+    redisSetTimeout(redis, (struct timeval){.tv_sec = 15});
+    char channel[128];
+    stream_channel(channel, sizeof channel, sql_text(conn, "select id from rowbell.installation"), 1);
+    freeReplyObject(redisCommand(redis, "SUBSCRIBE %s", channel));
+    struct daemon *daemon = start((const char *const[]){"--lanes", "sse", "--redis-url", url, NULL});
+    daemon_wait_log(daemon, "redis_connected", WAIT_MS);
+    queue(conn, stream_subscription(conn), 450);
+    int64_t seen[2] = {0, 0};
+    int messages = 0;
+    while (seen[0] < 450) {
+        redisReply *reply;
+        ck_assert_int_eq(redisGetReply(redis, (void **)&reply), REDIS_OK);
+        ck_assert_int_eq((int)reply->elements, 3);
+        ck_assert(stream_message_read(reply->element[2]->str, (size_t)reply->element[2]->len, count_entry, seen));
+        freeReplyObject(reply);
+        messages++;
+    }
+    ck_assert_int_eq(messages, 3); // 200 entries each at the most
+    ck_assert_int_eq(seen[1], sql_int(conn, "select max(position) from rowbell.stream_log"));
+    redisFree(redis);
+    stop(daemon);
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *delivery = suite_case(suite, "delivery", 60);
     tcase_add_test(delivery, jobs_are_delivered_and_recorded);
@@ -619,6 +662,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(stream, the_chain_has_no_gap_with_two_appenders);
     tcase_add_test(stream, a_new_timeline_moves_the_positions_on);
     tcase_add_test(stream, a_bad_entry_does_not_block_the_others);
+    tcase_add_test(stream, entries_are_published_on_redis);
     tcase_add_test(stream, without_redis_gateways_are_notified);
 }
 

@@ -120,8 +120,10 @@ static void round_answered(void *arg, const struct job_round_result *result, con
         ck_assert_int_eq(result->claimed[i].occurred_at[26], 'Z');
         ck_assert_ptr_nonnull(strstr(result->claimed[i].data, "{\"table\":\"posts\",\"key\":\""));
     }
-    memcpy(bench->ended, result->ended, result->ended_count * sizeof *result->ended);
-    memcpy(bench->renewed, result->renewed, result->renewed_count * sizeof *result->renewed);
+    for (size_t i = 0; i < result->ended_count; i++)
+        bench->ended[i] = result->ended[i];
+    for (size_t i = 0; i < result->renewed_count; i++)
+        bench->renewed[i] = result->renewed[i];
 }
 
 static void run(struct bench *bench, struct job_round round) {
