@@ -247,17 +247,13 @@ START_TEST(a_row_changed_between_snapshot_and_lock_is_fanned_out_once) { // G3: 
     // owner, so the relay runs with the least rights that grants.sql gives it.
     sql_run(
         conn,
-        "do $$ begin create role relay_login login; exception when duplicate_object or unique_violation then null; end "
-        "$$;"
-        "grant rowbell_relay to relay_login;"
         "create function gate(k text) returns boolean language plpgsql as $$ begin if k = '2' then "
         "perform pg_advisory_lock_shared(4242); perform pg_advisory_unlock_shared(4242); end if; return true; end $$;"
         "alter table rowbell.events enable row level security;"
         "create policy gate on rowbell.events using (gate(key))");
     sql_run(other, "select pg_advisory_lock(4242)");
     sql_run(conn, "insert into posts select i, 'x', null from generate_series(1, 3) i");
-    char url[300];
-    snprintf(url, sizeof url, "postgres://relay_login@%s:%s/%s", PQhost(conn), PQport(conn), PQdb(conn));
+    const char *url = fixture_login("rowbell_relay");
     daemon_start("rowbell-relay", (const char *const[]){"--poll-ms", "20ms", "--database-url", url, NULL});
     sql_wait(conn, 10000,
              "select count(*) from pg_stat_activity where application_name = 'rowbell-relay' and wait_event_type = "
@@ -589,7 +585,7 @@ START_TEST(late_commits_below_the_mark_are_found) { // G2, under a held snapshot
     // Dead rows that cannot be vacuumed: claims become dear, and the mark is used.
     sql_run(snapshot, "begin isolation level repeatable read; select count(*) from posts");
     struct daemon *daemon = relay();
-    sql_run(conn, "insert into posts select i, 'x', null from generate_series(1, 120000) i");
+    sql_run(conn, "insert into posts select i, 'x', null from generate_series(1, 40000) i");
     sql_wait(conn, 60000, ALL_FANNED);
     int id = 200000;
     for (int round = 0; round < 3; round++) {
