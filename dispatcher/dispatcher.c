@@ -50,6 +50,7 @@ struct dispatcher {
     struct endpoint_table endpoints;
     struct shard_set shards;
     uint64_t settling; // shards just taken, whose running leases are not counted yet
+    uint64_t counted;  // those that the count in flight covers
     bool up;
     enum phase phase;
 
@@ -417,7 +418,7 @@ static void leases_counted(void *arg, const struct lease_count *counts, size_t c
         if (endpoint)
             endpoint->foreign_leases = counts[i].leases;
     }
-    d->settling = 0;
+    d->settling &= ~d->counted;
     touch(d);
 }
 
@@ -434,6 +435,7 @@ static void count_leases(struct dispatcher *d) {
     }
     if (count) {
         d->counting = true;
+        d->counted = d->settling;
         d->store->leases(d->store->arg, ids, count, d->owner, leases_counted, d);
     } else {
         d->settling = 0;

@@ -400,12 +400,10 @@ static void conn_down(void *arg, struct db_conn *conn, const struct error *error
 
 static void redis_up(void *arg) {
     metric_set(METRIC_REDIS_CONNECTED, NULL, NULL, 1);
-    log_info("redis_connected");
 }
 
 static void redis_down(void *arg, const struct error *error) {
     metric_set(METRIC_REDIS_CONNECTED, NULL, NULL, 0);
-    log_warn("redis_lost", LOG_TEXT("error", error ? error->text : NULL));
 }
 
 struct sink_sse *sink_sse_new(uv_loop_t *loop, const struct sink_sse_options *options) {
