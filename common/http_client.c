@@ -7,10 +7,11 @@
 // reads the answer from the poll callback, and the call goes back to the free list with its easy handle. The failure
 // modes are: the URL or a header is refused; the name does not resolve; no address is allowed; the deadline passes in
 // any of the phases; libcurl reports an error; the client closes. libcurl is never entered from its own callbacks:
-// these only store a result, and `drain_messages` runs after each curl_multi_socket_action.
+// these only store a result (common/curl_loop.c).
 #include "common/http_client.h"
 #include "common/buffer.h"
 #include "common/clock.h"
+#include "common/curl_loop.h"
 #include "common/http_target.h"
 #include "common/memory.h"
 #include "common/plain_text.h"
@@ -22,8 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
-#include <unistd.h>
 #include <utlist.h>
 
 enum {
@@ -74,36 +73,20 @@ struct call {
     struct http_outcome outcome;
 };
 
-// A socket that libcurl opened. Its poll handle stays armed while the connection idles in libcurl's cache: most are
-// used again at once, and that spares two system calls a request. It is disarmed by its first event.
-struct watch {
-    uv_poll_t poll;
-    struct http_client *client;
-    curl_socket_t fd;
-    bool ours;           // made by on_open_socket, so on_close_socket will come
-    struct call *opener; // while TCP connects; the socket is closed before its opener is released
-    int wanted;          // events that libcurl waits for; 0: idle
-    int armed;           // events that are polled for
-};
-
 struct http_client {
     uv_loop_t *loop;
-    CURLM *multi;
+    struct curl_loop *curl;
     CURLU *url;
     struct resolver *resolver;
     const struct egress_policy *egress;
     char *user_agent;
     char *ca_file;
-    uv_timer_t curl_timer;
-    uv_timer_t deferred;    // calls that failed before they began, and closing
-    struct watch **watches; // by descriptor
-    size_t watch_slots;
+    uv_timer_t deferred; // calls that failed before they began, and closing
     struct call *active; // until done was called and the resolver let go
     struct call *free_calls;
     struct call *failed;
     size_t in_flight;
-    uint64_t connections_opened;
-    size_t handles; // of libuv, not closed yet
+    size_t handles; // not closed yet: ours of libuv, and the curl_loop
     bool closing, cancelled, torn_down;
     void (*on_closed)(void *arg);
     void *on_closed_arg;
@@ -225,7 +208,7 @@ static void read_peer(struct call *call) {
 // libcurl has one code for both of its deadlines. Which one it was decides the class.
 static void explain_timeout(struct call *call) {
     struct http_outcome *outcome = &call->outcome;
-    bool whole = ms_since(call->started_ns) + 1 >= call->deadline_ms;
+    bool whole = ms_since(call->started_ns) + 2 >= call->deadline_ms;
     const char *phase = call->header_bytes > 0     ? "while the answer was read"
                         : call->requests > 0       ? "waiting for an answer"
                         : outcome->connect_ms >= 0 ? "in the TLS handshake"
@@ -236,7 +219,8 @@ static void explain_timeout(struct call *call) {
              whole ? call->deadline_ms : call->connect_ms, phase);
 }
 
-static void on_transferred(struct call *call, CURLcode code) {
+static void on_transfer_end(void *easy_private, CURLcode code) {
+    struct call *call = easy_private;
     struct http_outcome *outcome = &call->outcome;
     long status = 0;
     curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
@@ -266,6 +250,12 @@ static void on_transferred(struct call *call, CURLcode code) {
     } else if (outcome->failure != HTTP_OK) {
         snprintf(outcome->error, sizeof outcome->error, "%s", text);
     }
+}
+
+static void on_transfer_finished(void *easy_private) {
+    struct call *call = easy_private;
+    call->transferring = false;
+    call_finish(call);
 }
 
 // ---- libcurl's callbacks for one transfer
@@ -321,67 +311,12 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *arg) {
     return call->body_bytes > MAX_RESPONSE_BODY_BYTES ? 0 : length;
 }
 
-// ---- sockets
-
-static struct watch *watch_at(struct http_client *client, curl_socket_t fd) {
-    return (size_t)fd < client->watch_slots ? client->watches[fd] : NULL;
+static void on_connected(void *arg) {
+    struct call *call = arg;
+    call->connected_ms = ms_since(call->started_ns) - call->transfer_offset_ms;
 }
 
-static void on_handle_closed(struct http_client *client) {
-    if (--client->handles > 0 || !client->torn_down)
-        return;
-    void (*on_closed)(void *) = client->on_closed;
-    void *arg = client->on_closed_arg;
-    while (client->free_calls) {
-        struct call *call = client->free_calls;
-        client->free_calls = call->next_free;
-        buffer_free(&call->text);
-        buffer_free(&call->body);
-        buffer_free(&call->pin);
-        buffer_free(&call->dotted_pin);
-        free(call);
-    }
-    free(client->watches);
-    free(client->user_agent);
-    free(client->ca_file);
-    free(client);
-    if (on_closed)
-        on_closed(arg);
-}
-
-static void on_watch_closed(uv_handle_t *handle) {
-    struct watch *watch = handle->data;
-    struct http_client *client = watch->client;
-    free(watch);
-    on_handle_closed(client);
-}
-
-static struct watch *watch_new(struct http_client *client, curl_socket_t fd, bool ours) {
-    if ((size_t)fd >= client->watch_slots) {
-        size_t slots = (size_t)fd * 2 + 64;
-        client->watches = memory_resize(client->watches, slots, sizeof *client->watches);
-        memset(client->watches + client->watch_slots, 0, (slots - client->watch_slots) * sizeof *client->watches);
-        client->watch_slots = slots;
-    }
-    struct watch *watch = memory_alloc(sizeof *watch);
-    if (uv_poll_init_socket(client->loop, &watch->poll, fd) != 0) {
-        free(watch);
-        return NULL;
-    }
-    watch->poll.data = watch;
-    watch->client = client;
-    watch->fd = fd;
-    watch->ours = ours;
-    client->watches[fd] = watch;
-    client->handles++;
-    return watch;
-}
-
-static void watch_close(struct watch *watch) {
-    watch->client->watches[watch->fd] = NULL;
-    uv_close((uv_handle_t *)&watch->poll, on_watch_closed);
-}
-
+// The second judgement, on the address that is really connected to.
 static curl_socket_t on_open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address) {
     struct call *call = arg;
     const char *rule = NULL;
@@ -389,118 +324,7 @@ static curl_socket_t on_open_socket(void *arg, curlsocktype purpose, struct curl
         call->egress_rule = rule ? rule : "not a peer";
         return CURL_SOCKET_BAD;
     }
-    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
-    if (fd < 0)
-        return CURL_SOCKET_BAD;
-    struct watch *watch = watch_new(call->client, fd, true);
-    if (!watch) {
-        close(fd);
-        return CURL_SOCKET_BAD;
-    }
-    watch->opener = call;
-    call->client->connections_opened++;
-    return fd;
-}
-
-// The poll handle goes before the descriptor does: libuv would else watch whatever gets that number next.
-static int on_close_socket(void *arg, curl_socket_t fd) {
-    struct watch *watch = watch_at(arg, fd);
-    if (watch)
-        watch_close(watch);
-    return close(fd);
-}
-
-// libcurl tells when TCP was connected only once TLS stands as well.
-static void watch_connected(struct watch *watch) {
-    struct call *call = watch->opener;
-    if (call)
-        call->connected_ms = ms_since(call->started_ns) - call->transfer_offset_ms;
-    watch->opener = NULL;
-}
-
-static void drain_messages(struct http_client *client);
-static void watch_arm(struct watch *watch, int events);
-
-static void on_poll(uv_poll_t *poll, int status, int events) {
-    struct watch *watch = poll->data;
-    struct http_client *client = watch->client;
-    if (status < 0)
-        watch->armed = 0; // libuv has stopped the handle
-    if (watch->wanted == 0) {
-        uv_poll_stop(&watch->poll);
-        watch->armed = 0;
-        return;
-    }
-    if (status == 0)
-        watch_connected(watch);
-    int flags = status < 0 ? CURL_CSELECT_ERR : 0;
-    flags |= events & UV_READABLE ? CURL_CSELECT_IN : 0;
-    flags |= events & UV_WRITABLE ? CURL_CSELECT_OUT : 0;
-    int running;
-    curl_multi_socket_action(client->multi, watch->fd, flags, &running);
-    drain_messages(client);
-    if (watch->wanted != 0 && !uv_is_closing((uv_handle_t *)poll))
-        watch_arm(watch, watch->wanted);
-}
-
-static void watch_arm(struct watch *watch, int events) {
-    watch->wanted = events;
-    if (events == watch->armed)
-        return;
-    uv_poll_start(&watch->poll, events, on_poll);
-    watch->armed = events;
-}
-
-static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg) {
-    struct http_client *client = arg;
-    (void)easy, (void)socket_arg;
-    struct watch *watch = watch_at(client, fd);
-    if (what == CURL_POLL_REMOVE) {
-        if (watch && watch->ours)
-            watch->wanted = 0;
-        else if (watch)
-            watch_close(watch);
-        return 0;
-    }
-    if (!watch)
-        watch = watch_new(client, fd, false);
-    if (watch && what & CURL_POLL_IN) // while TCP connects, only writing is waited for
-        watch_connected(watch);
-    if (watch)
-        watch_arm(watch, (what & CURL_POLL_IN ? UV_READABLE : 0) | (what & CURL_POLL_OUT ? UV_WRITABLE : 0));
-    return 0;
-}
-
-static void on_curl_timer(uv_timer_t *timer) {
-    struct http_client *client = timer->data;
-    int running;
-    curl_multi_socket_action(client->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-    drain_messages(client);
-}
-
-static int on_set_timer(CURLM *multi, long timeout_ms, void *arg) {
-    struct http_client *client = arg;
-    (void)multi;
-    if (timeout_ms < 0)
-        uv_timer_stop(&client->curl_timer);
-    else
-        uv_timer_start(&client->curl_timer, on_curl_timer, (uint64_t)timeout_ms, 0);
-    return 0;
-}
-
-static void drain_messages(struct http_client *client) {
-    int left;
-    for (CURLMsg *message; (message = curl_multi_info_read(client->multi, &left));) {
-        if (message->msg != CURLMSG_DONE)
-            continue;
-        CURLcode code = message->data.result; // the message is gone with its handle
-        struct call *call;
-        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&call);
-        on_transferred(call, code);
-        curl_multi_remove_handle(client->multi, call->easy);
-        call->transferring = false;
-        call_finish(call);
-    }
+    return curl_loop_open_socket(call->client->curl, address, on_connected, call);
 }
 
 // ---- starting a call
@@ -536,8 +360,8 @@ static struct call *call_new(struct http_client *client) {
     curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, (long)PIN_LIFETIME_S);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_open_socket);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, call);
-    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, on_close_socket);
-    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, client); // outlives the call: the connection does
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, curl_loop_close_socket);
+    curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, client->curl); // outlives the call: the connection does
     curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_request);
     curl_easy_setopt(easy, CURLOPT_PREREQDATA, call);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
@@ -647,10 +471,10 @@ static void call_transfer(struct call *call, struct resolver_answer *answer) {
     curl_easy_setopt(easy, CURLOPT_POSTFIELDS, buffer_cstr(&call->body));
     curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.length);
     curl_easy_setopt(easy, CURLOPT_RESOLVE, call->target.literal ? NULL : call->pins);
-    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)left_ms);
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)left_ms + 1);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)call->connect_ms);
     call->transferring = true;
-    curl_multi_add_handle(client->multi, easy);
+    curl_loop_add(client->curl, easy);
 }
 
 static void on_resolved(void *arg, const struct resolver_answer *answer, const struct error *error) {
@@ -706,10 +530,32 @@ size_t http_client_in_flight(const struct http_client *client) {
 }
 
 uint64_t http_client_connections_opened(const struct http_client *client) {
-    return client->connections_opened;
+    return curl_loop_connections_opened(client->curl);
 }
 
 // ---- the client's life
+
+static void on_handle_closed(void *arg) {
+    struct http_client *client = arg;
+    if (--client->handles > 0 || !client->torn_down)
+        return;
+    void (*on_closed)(void *) = client->on_closed;
+    void *on_closed_arg = client->on_closed_arg;
+    while (client->free_calls) {
+        struct call *call = client->free_calls;
+        client->free_calls = call->next_free;
+        buffer_free(&call->text);
+        buffer_free(&call->body);
+        buffer_free(&call->pin);
+        buffer_free(&call->dotted_pin);
+        free(call);
+    }
+    free(client->user_agent);
+    free(client->ca_file);
+    free(client);
+    if (on_closed)
+        on_closed(on_closed_arg);
+}
 
 static void on_call_timer_closed(uv_handle_t *handle) {
     on_handle_closed(((struct call *)handle->data)->client);
@@ -728,7 +574,7 @@ static void cancel_calls(struct http_client *client) {
         if (call->finished)
             continue;
         if (call->transferring)
-            curl_multi_remove_handle(client->multi, call->easy);
+            curl_loop_remove(client->curl, call->easy);
         call->transferring = false;
         uv_timer_stop(&call->dns_timer);
         call->outcome.failure = HTTP_CANCELLED;
@@ -744,12 +590,8 @@ static void tear_down(struct http_client *client) {
         curl_easy_cleanup(call->easy);
         uv_close((uv_handle_t *)&call->dns_timer, on_call_timer_closed);
     }
-    curl_multi_cleanup(client->multi); // closes the idle connections, and with them their watches
-    for (size_t fd = 0; fd < client->watch_slots; fd++)
-        if (client->watches[fd])
-            watch_close(client->watches[fd]);
+    curl_loop_close(client->curl, on_handle_closed, client);
     curl_url_cleanup(client->url);
-    uv_close((uv_handle_t *)&client->curl_timer, on_client_timer_closed);
     uv_close((uv_handle_t *)&client->deferred, on_client_timer_closed);
 }
 
@@ -781,20 +623,16 @@ struct http_client *http_client_new(uv_loop_t *loop, const struct http_client_op
     client->ca_file = memory_copy_text(options->ca_file);
     client->resolver = resolver_new(loop);
     client->url = curl_url();
-    client->multi = curl_multi_init();
-    assert(client->url && client->multi);
-    uv_timer_init(loop, &client->curl_timer);
+    client->curl = curl_loop_new(
+        loop, &(struct curl_loop_options){
+                  .max_connections = options->max_connections > 0 ? options->max_connections : DEFAULT_MAX_CONNECTIONS,
+                  .read = on_transfer_end,
+                  .finished = on_transfer_finished,
+              });
+    assert(client->url);
     uv_timer_init(loop, &client->deferred);
-    client->curl_timer.data = client->deferred.data = client;
+    client->deferred.data = client;
     client->handles = 2;
-
-    curl_multi_setopt(client->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
-    curl_multi_setopt(client->multi, CURLMOPT_SOCKETDATA, client);
-    curl_multi_setopt(client->multi, CURLMOPT_TIMERFUNCTION, on_set_timer);
-    curl_multi_setopt(client->multi, CURLMOPT_TIMERDATA, client);
-    curl_multi_setopt(client->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
-    long connections = options->max_connections > 0 ? options->max_connections : DEFAULT_MAX_CONNECTIONS;
-    curl_multi_setopt(client->multi, CURLMOPT_MAXCONNECTS, connections);
     return client;
 }
 
