@@ -248,6 +248,7 @@ static void file_get(struct events_endpoint *endpoint, struct http_exchange *exc
     buffer_text(&headers, "Cache-Control: no-cache\r\nX-Content-Type-Options: nosniff\r\n");
     if (file->demo) {
         buffer_text(&headers, "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
+                              "img-src data:; "
                               "connect-src 'self'; base-uri 'none'; frame-ancestors 'none'\r\n");
     }
     cors_append_headers(&endpoint->config->cors_origins, http_request_header(request, "origin"), false, &headers);

@@ -1,6 +1,6 @@
 // The happy path is: WAITING in the queue, ASKED when a place is free, done. The failure modes are: a database that is
-// behind our head (a standby that lags: LAGGING, asked again for LAG_MOST_MS), and one that cannot be asked (done with
-// the error: the client is sent away and comes back).
+// behind our head (a standby that lags) or was lost with the question in flight (LATER: asked again), and one that is
+// away (the queue stands). Past PATIENCE_MS a request is done with an error: the client is sent away and comes back.
 #include "gateway/replay.h"
 #include "common/clock.h"
 #include "common/db_conn.h"
@@ -21,14 +21,14 @@ enum {
     IN_FLIGHT_MOST = 8,
     DEADLINE_MS = 10000,
     ROWS_LOOKED_AT_MOST = 50000,
-    LAG_RETRY_MS = 100,
-    LAG_MOST_MS = 5000,
+    RETRY_MS = 100,
+    PATIENCE_MS = 5000,
 };
 
 struct replay_request {
     struct replay *replay;
-    struct replay_request *prev, *next; // of `waiting` or `lagging`
-    enum { WAITING, ASKED, LAGGING } state;
+    struct replay_request *prev, *next; // of `waiting` or `later`
+    enum { WAITING, ASKED, LATER } state;
     bool cancelled; // while ASKED: the answer is dropped
     int64_t after;
     int64_t head;
@@ -43,8 +43,8 @@ struct replay {
     size_t max_replay;
     size_t in_flight;
     struct replay_request *waiting;
-    struct replay_request *lagging;
-    uv_timer_t lag_timer;
+    struct replay_request *later;
+    uv_timer_t retry_timer;
     bool closing;
     int open; // the connection and the timer
 };
@@ -59,29 +59,41 @@ static void finish(struct replay_request *request, const struct replay_answer *a
     free(request);
 }
 
-static void on_lag_timer(uv_timer_t *timer) {
+static bool is_out_of_patience(const struct replay_request *request) {
+    return clock_ms() - request->started_ms > PATIENCE_MS;
+}
+
+static void on_retry_timer(uv_timer_t *timer) {
     struct replay *replay = timer->data;
-    DL_CONCAT(replay->waiting, replay->lagging);
-    replay->lagging = NULL;
-    for (struct replay_request *r = replay->waiting; r; r = r->next) {
-        r->state = WAITING;
+    struct replay_request *request, *following;
+    DL_CONCAT(replay->waiting, replay->later);
+    replay->later = NULL;
+    DL_FOREACH_SAFE(replay->waiting, request, following) {
+        request->state = WAITING;
+        if (!db_conn_is_up(replay->conn) && is_out_of_patience(request)) {
+            struct error error;
+            error_set(&error, ERROR_CONNECT, "the database is away");
+            DL_DELETE(replay->waiting, request);
+            finish(request, NULL, &error);
+        }
     }
     send_waiting(replay);
 }
 
-static void ask_again_later(struct replay_request *request) {
-    struct replay *replay = request->replay;
-    if (clock_ms() - request->started_ms > LAG_MOST_MS) {
-        struct error error;
-        error_set(&error, ERROR_TIMEOUT, "the database lags behind the stream");
-        finish(request, NULL, &error);
+static void arm_retry_timer(struct replay *replay) {
+    if (!replay->closing && !uv_is_active((uv_handle_t *)&replay->retry_timer)) {
+        uv_timer_start(&replay->retry_timer, on_retry_timer, RETRY_MS, 0);
+    }
+}
+
+static void ask_again_later(struct replay_request *request, const struct error *error) {
+    if (is_out_of_patience(request)) {
+        finish(request, NULL, error);
         return;
     }
-    request->state = LAGGING;
-    DL_APPEND(replay->lagging, request);
-    if (!uv_is_active((uv_handle_t *)&replay->lag_timer)) {
-        uv_timer_start(&replay->lag_timer, on_lag_timer, LAG_RETRY_MS, 0);
-    }
+    request->state = LATER;
+    DL_APPEND(request->replay->later, request);
+    arm_retry_timer(request->replay);
 }
 
 // Appends the events of the result that pass the live filter, and counts them.
@@ -104,7 +116,11 @@ static void on_answer(void *arg, const struct db_reply *reply, const struct erro
     struct replay *replay = request->replay;
     replay->in_flight--;
     if (error || request->cancelled) {
-        finish(request, NULL, error);
+        if (!request->cancelled && error->code == ERROR_CONNECT) {
+            ask_again_later(request, error);
+        } else {
+            finish(request, NULL, error);
+        }
         send_waiting(replay);
         return;
     }
@@ -121,7 +137,9 @@ static void on_answer(void *arg, const struct db_reply *reply, const struct erro
                                         .over_budget = log_row_bool(result, 0, 3),
                                     });
     if (answer.decision.kind == RESUME_LAGGING) {
-        ask_again_later(request);
+        struct error lagging;
+        error_set(&lagging, ERROR_TIMEOUT, "the database lags behind the stream");
+        ask_again_later(request, &lagging);
     } else {
         finish(request, &answer, NULL);
     }
@@ -152,11 +170,19 @@ static void ask(struct replay *replay, struct replay_request *request) {
 }
 
 static void send_waiting(struct replay *replay) {
+    if (replay->waiting && !db_conn_is_up(replay->conn)) {
+        arm_retry_timer(replay); // on_up comes first, or patience ends
+        return;
+    }
     while (replay->waiting && replay->in_flight < IN_FLIGHT_MOST && !replay->closing) {
         struct replay_request *request = replay->waiting;
         DL_DELETE(replay->waiting, request);
         ask(replay, request);
     }
+}
+
+static void on_up(void *arg, struct db_conn *conn) {
+    send_waiting(arg);
 }
 
 static void on_down(void *arg, struct db_conn *conn, const struct error *error, bool first) {
@@ -167,13 +193,14 @@ struct replay *replay_new(uv_loop_t *loop, const char *url, bool pooled, size_t 
     struct replay *replay = memory_alloc(sizeof *replay);
     replay->max_replay = max_replay;
     replay->open = 2;
-    uv_timer_init(loop, &replay->lag_timer);
-    replay->lag_timer.data = replay;
+    uv_timer_init(loop, &replay->retry_timer);
+    replay->retry_timer.data = replay;
     replay->conn = db_conn_new(loop, &(struct db_conn_options){
                                          .url = url,
                                          .application_name = "rowbell-gateway",
                                          .pooled = pooled,
                                          .arg = replay,
+                                         .on_up = on_up,
                                          .on_down = on_down,
                                      });
     return replay;
@@ -209,7 +236,7 @@ void replay_cancel(struct replay_request *request) {
     if (request->state == WAITING) {
         DL_DELETE(request->replay->waiting, request);
     } else {
-        DL_DELETE(request->replay->lagging, request);
+        DL_DELETE(request->replay->later, request);
     }
     free(request);
 }
@@ -232,8 +259,8 @@ void replay_close(struct replay *replay) {
     if (!replay) {
         return;
     }
-    assert(!replay->waiting && !replay->lagging);
+    assert(!replay->waiting && !replay->later);
     replay->closing = true;
-    uv_close((uv_handle_t *)&replay->lag_timer, on_timer_closed);
+    uv_close((uv_handle_t *)&replay->retry_timer, on_timer_closed);
     db_conn_close(replay->conn, on_conn_closed, replay);
 }

@@ -128,8 +128,17 @@ static void check_body(struct sse_client *client, const char *format, ...) {
     ck_assert_str_eq(body_of(client), expected);
 }
 
+// Until the gateway has everything that is in the log.
+static void wait_gateway(const struct gateway *gateway) {
+    uint64_t end = clock_ms() + SOON_MS;
+    while (gateway_metric(gateway, "rowbell_stream_position") != (double)log_newest()) {
+        ck_assert_msg(clock_ms() < end, "the gateway does not reach the log's end");
+    }
+}
+
 // Opens at a position that cannot be resumed, and expects the reset, then an event as usual.
 static void check_reset(const struct gateway *gateway, const char *target, const char *header, const char *reason) {
+    wait_gateway(gateway);
     struct sse_client *client = sse_open(gateway->port, target, header);
     check_body(client, "retry: 3000\n: rowbell\n\nevent: reset\nid: %" PRId64 "\ndata: {\"reason\":\"%s\"}\n\n",
                log_newest(), reason);
@@ -649,6 +658,20 @@ START_TEST(database_away_and_back_loses_nothing) { // G5
 }
 END_TEST
 
+START_TEST(a_replay_waits_for_a_database_that_is_away_for_a_moment) {
+    fresh_database();
+    struct gateway gateway = gateway_start(WITH("--ring", "2"));
+    int64_t start = log_newest();
+    int64_t newest = log_append("posts", "p", 9);
+    wait_gateway(&gateway);
+    sql_run(db, "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where application_name = 'rowbell-gateway' and datname = current_database()");
+    struct sse_client *client = open_at(&gateway, start);
+    wait_position(client, newest);
+    ck_assert_int_eq(count_of(body_of(client), "event: change"), 9);
+}
+END_TEST
+
 // ---- time, slowness, limits ----
 
 START_TEST(heartbeats_are_comments_or_pings) {
@@ -1014,6 +1037,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(sources, a_message_larger_than_the_ring_loses_nothing);
     tcase_add_test(sources, garbage_on_the_channel_changes_nothing);
     tcase_add_test(sources, redis_that_is_not_there_only_slows);
+    tcase_add_test(sources, a_replay_waits_for_a_database_that_is_away_for_a_moment);
     tcase_add_test(sources, database_away_and_back_loses_nothing);
     TCase *limits = suite_case(suite, "limits", 120);
     tcase_add_test(limits, heartbeats_are_comments_or_pings);

@@ -154,6 +154,7 @@ START_TEST(what_a_full_socket_gets_is_whole) {
         count++;
     }
     ck_assert_int_eq(count, EVENTS);
+    free(all);
     close(client);
     teardown();
 }
