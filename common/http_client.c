@@ -65,6 +65,7 @@ struct call {
     double connected_ms;     // from libcurl's start to a TCP connection, as seen by its watch; -1
     const char *egress_rule; // what opening a socket was denied for
     size_t header_bytes, body_bytes;
+    bool header_cut, body_cut; // a limit was passed, and the rest was not read
     bool has_retry_after, has_delivery_control;
     char retry_after[128];
     char delivery_control[64];
@@ -236,11 +237,11 @@ static void on_transfer_end(void *easy_private, CURLcode code) {
         outcome->failure = HTTP_EGRESS_DENIED;
         snprintf(outcome->error, sizeof outcome->error, "%.100s: its address is %s, which deliveries may not reach",
                  call->target.host, call->egress_rule);
-    } else if (call->header_bytes > MAX_RESPONSE_HEADER_BYTES) {
+    } else if (call->header_cut) {
         outcome->failure = HTTP_BAD_ANSWER;
         snprintf(outcome->error, sizeof outcome->error, "the answer has more than %d bytes of headers",
                  MAX_RESPONSE_HEADER_BYTES);
-    } else if (call->body_bytes > MAX_RESPONSE_BODY_BYTES) {
+    } else if (call->body_cut) {
         outcome->failure = HTTP_OK; // the status is the answer; the rest was not read
     } else if (call->requests > 1) {
         outcome->failure = HTTP_CONNECT;
@@ -290,8 +291,9 @@ static size_t on_header(char *line, size_t size, size_t count, void *arg) {
     struct call *call = arg;
     size_t length = size * count;
     call->header_bytes += length;
-    if (call->header_bytes > MAX_RESPONSE_HEADER_BYTES)
-        return 0;
+    call->header_cut = call->header_bytes > MAX_RESPONSE_HEADER_BYTES;
+    if (call->header_cut)
+        return 0; // libcurl ends the transfer
     if (length > 5 && strncmp(line, "HTTP/", 5) == 0)
         call->has_retry_after = call->has_delivery_control = false; // what came so far was a 1xx
     keep_header(line, length, "retry-after", call->retry_after, sizeof call->retry_after, &call->has_retry_after);
@@ -308,7 +310,8 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *arg) {
         memcpy(call->response_head + call->body_bytes, bytes, length < room ? length : room);
     }
     call->body_bytes += length;
-    return call->body_bytes > MAX_RESPONSE_BODY_BYTES ? 0 : length;
+    call->body_cut = call->body_bytes > MAX_RESPONSE_BODY_BYTES;
+    return call->body_cut ? 0 : length;
 }
 
 static void on_connected(void *arg) {
@@ -385,6 +388,7 @@ static struct call *call_take(struct http_client *client) {
     call->connected_ms = -1;
     call->egress_rule = NULL;
     call->header_bytes = call->body_bytes = 0;
+    call->header_cut = call->body_cut = false;
     call->has_retry_after = call->has_delivery_control = false;
     call->curl_error[0] = '\0';
     call->outcome =
