@@ -416,6 +416,23 @@ START_TEST(too_many_header_bytes_are_a_bad_answer) {
 }
 END_TEST
 
+START_TEST(header_limit_is_16_kib) {
+    static const size_t sizes[] = {16384, 16385};
+    static char answer[20000];
+    start_allowing_loopback();
+    for (size_t i = 0; i < 2; i++) {
+        size_t length = (size_t)sprintf(answer, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n");
+        while (length < sizes[i] - 200)
+            length += (size_t)sprintf(answer + length, "X-Filler: %050d\r\n", 0);
+        sprintf(answer + length, "X-Last: %0*d\r\n\r\n", (int)(sizes[i] - length - strlen("X-Last: \r\n\r\n")), 0);
+        ck_assert_uint_eq(strlen(answer), sizes[i]);
+        struct result result = post_script((struct script){.answer = answer});
+        CHECK_FAILURE(result, i == 0 ? HTTP_OK : HTTP_BAD_ANSWER);
+    }
+    stop();
+}
+END_TEST
+
 static const struct {
     const char *answer;
     enum http_failure failure;
@@ -709,6 +726,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(client_case, a_peer_that_takes_no_connection_is_connect);
     tcase_add_test(client_case, a_refused_port_is_connect);
     tcase_add_loop_test(client_case, too_many_header_bytes_are_a_bad_answer, 0, 3);
+    tcase_add_test(client_case, header_limit_is_16_kib);
     tcase_add_loop_test(client_case, what_is_no_answer_is_a_failure, 0,
                         (int)(sizeof wrong_answers / sizeof *wrong_answers));
     tcase_add_test(client_case, the_answer_is_handed_over);
