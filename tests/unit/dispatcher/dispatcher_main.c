@@ -6,6 +6,7 @@ static void add_tests(Suite *suite) {
     add_lanes_tests(suite);
     add_endpoint_tests(suite);
     add_job_tests(suite);
+    add_dispatcher_tests(suite);
 }
 
 int main(void) {

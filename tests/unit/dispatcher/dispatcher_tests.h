@@ -7,3 +7,4 @@ void add_shard_tests(Suite *suite);
 void add_lanes_tests(Suite *suite);
 void add_endpoint_tests(Suite *suite);
 void add_job_tests(Suite *suite);
+void add_dispatcher_tests(Suite *suite);
