@@ -1,10 +1,10 @@
 // egress: which addresses a delivery may be sent to. Pure. Judged on the address that is really connected to.
 #pragma once
+#include "common/config.h"
+#include "common/error.h"
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <sys/socket.h>
-#include "common/config.h"
-#include "common/error.h"
 
 struct egress_range {
     unsigned char prefix[16]; // IPv4 as IPv4-mapped

@@ -5,12 +5,12 @@
 // always verified. At most 16 KiB of headers and 64 KiB of body are read; nothing is decompressed, since nothing
 // compressed is asked for.
 #pragma once
+#include "common/egress.h"
+#include "common/error.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
-#include "common/egress.h"
-#include "common/error.h"
 
 enum { HTTP_CALL_MAX_HEADERS = 48, HTTP_URL_MAX_BYTES = 2048 };
 
@@ -19,46 +19,56 @@ struct http_client;
 struct http_client_options {
     const char *user_agent;             // copied
     const struct egress_policy *egress; // keeps
-    long max_connections;               // open ones, in use and idle; 0: 1,024. More than calls in flight, else none is reused
-    const char *ca_file;                // PEM; NULL: the system's. Copied
+    long max_connections; // open ones, in use and idle; 0: 1,024. More than calls in flight, else none is reused
+    const char *ca_file;  // PEM; NULL: the system's. Copied
 };
 
 struct http_call {
-    const char *url;                // copied
-    const char *const *headers;     // "name: value", NULL-terminated, at most HTTP_CALL_MAX_HEADERS; copied
-    const char *body;               // copied
+    const char *url;            // copied
+    const char *const *headers; // "name: value", NULL-terminated, at most HTTP_CALL_MAX_HEADERS; copied
+    const char *body;           // copied
     size_t body_length;
-    unsigned deadline_ms;           // whole: DNS to the last byte read
-    unsigned connect_ms;            // TCP and TLS
+    unsigned deadline_ms; // whole: DNS to the last byte read
+    unsigned connect_ms;  // TCP and TLS
     bool allow_http;
 };
 
 // Where it failed; the first of NONE when an answer came (whatever its status). HTTP_REFUSED: the call itself is not
 // allowed (the URL, or a header with a line break); nothing was sent.
 enum http_failure {
-    HTTP_OK, HTTP_DNS, HTTP_EGRESS_DENIED, HTTP_CONNECT, HTTP_TLS, HTTP_TIMEOUT, HTTP_BAD_ANSWER, HTTP_CANCELLED, HTTP_REFUSED,
+    HTTP_OK,
+    HTTP_DNS,
+    HTTP_EGRESS_DENIED,
+    HTTP_CONNECT,
+    HTTP_TLS,
+    HTTP_TIMEOUT,
+    HTTP_BAD_ANSWER,
+    HTTP_CANCELLED,
+    HTTP_REFUSED,
 };
 
 struct http_outcome {
     enum http_failure failure;
-    int status;                  // 0 when there was no answer; also set when a body broke off (HTTP_TIMEOUT, HTTP_BAD_ANSWER)
-    // dns, connect and tls are how long each took, 0 on a connection that is used again; first_byte and total count from
-    // http_client_send. -1: not reached.
+    int status; // 0 when there was no answer; also set when a body broke off (HTTP_TIMEOUT, HTTP_BAD_ANSWER)
+    // dns, connect and tls are how long each took, 0 on a connection that is used again; first_byte and total count
+    // from http_client_send. -1: not reached.
     double dns_ms, connect_ms, tls_ms, first_byte_ms, total_ms;
-    char peer[64];               // "203.0.113.9:443", "" before connecting
-    const char *retry_after;     // raw header, NULL if absent; view
+    char peer[64];                // "203.0.113.9:443", "" before connecting
+    const char *retry_after;      // raw header, NULL if absent; view
     const char *delivery_control; // `webhook-delivery` header, NULL if absent; view
-    const char *response_head;   // first 4 KiB of the body as UTF-8 text, other bytes replaced; view
-    char error[256];             // one line when failure is not HTTP_OK
+    const char *response_head;    // first 4 KiB of the body as UTF-8 text, other bytes replaced; view
+    char error[256];              // one line when failure is not HTTP_OK
 };
-typedef void http_done(void *arg, const struct http_outcome *outcome); // exactly once, never from inside http_client_send
+typedef void http_done(void *arg,
+                       const struct http_outcome *outcome); // exactly once, never from inside http_client_send
 
 struct http_client *http_client_new(uv_loop_t *loop, const struct http_client_options *options);
 void http_client_send(struct http_client *client, const struct http_call *call, http_done *done, void *arg);
 size_t http_client_in_flight(const struct http_client *client);
 uint64_t http_client_connections_opened(const struct http_client *client); // since the start
-void http_client_close(struct http_client *client, void (*on_closed)(void *arg), void *arg); // calls in flight: HTTP_CANCELLED
+void http_client_close(struct http_client *client, void (*on_closed)(void *arg),
+                       void *arg); // calls in flight: HTTP_CANCELLED
 
-// https (or http when allowed), a host in ASCII, no user info, no fragment, at most 2,048 bytes: else ERROR_USAGE saying
-// what and why.
+// https (or http when allowed), a host in ASCII, no user info, no fragment, at most 2,048 bytes: else ERROR_USAGE
+// saying what and why.
 bool http_url_check(const char *url, bool allow_http, struct error *ret_error);

@@ -1,10 +1,11 @@
-// resolver: names to addresses, off the loop, with a cache (positive 30 s, negative 2 s) and one lookup in flight a name.
+// resolver: names to addresses, off the loop, with a cache (positive 30 s, negative 2 s) and one lookup in flight a
+// name.
 #pragma once
+#include "common/error.h"
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <uv.h>
-#include "common/error.h"
 
 enum { RESOLVER_MAX_ADDRESSES = 16 };
 struct resolver;

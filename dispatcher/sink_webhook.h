@@ -7,11 +7,11 @@
 //   headers      object of texts, at most 32: sent besides ours. Reserved names are refused
 //   signature    "standard" (default), "timestamp" or "body": webhook_signature.h
 #pragma once
-#include <stdbool.h>
-#include <uv.h>
 #include "common/egress.h"
 #include "common/error.h"
 #include "dispatcher/sink.h"
+#include <stdbool.h>
+#include <uv.h>
 
 struct sink_webhook_options {
     const struct egress_policy *egress; // keeps
