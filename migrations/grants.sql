@@ -27,6 +27,24 @@ grant select, insert, update, delete on rowbell.jobs, rowbell.jobs_waiting, rowb
 grant select, insert on rowbell.attempts, rowbell.stream_log to rowbell_dispatcher;
 grant update (timeline, system_identifier) on rowbell.streams to rowbell_dispatcher;
 grant execute on function rowbell.hold_jobs(int), rowbell.event_id(timestamptz, bigint) to rowbell_dispatcher;
+-- Index subscriptions. The tables that they cover are the application's: grant select on them to rowbell_dispatcher.
+grant select on rowbell.published to rowbell_dispatcher;
+grant select, insert, update, delete on rowbell.search, rowbell.index_walks to rowbell_dispatcher;
+grant select on sequence rowbell.events_seq_seq to rowbell_dispatcher;
+grant execute on function rowbell.index_read(int, bigint[]), rowbell.index_read_keys(int, text, text[]), rowbell.index_write(int, bigint[]),
+  rowbell.index_write_keys(rowbell.subscriptions, rowbell.published, text[], bigint[]),
+  rowbell.index_walk_open(int, bigint, text), rowbell.index_walk_save(int, text, bigint, text, text, bigint),
+  rowbell.index_walk_rows(int, text, text, int), rowbell.index_walk_step(int, bigint, text, int),
+  rowbell.index_next_keys(rowbell.published, text, int), rowbell.index_next_keys_sql(rowbell.published, boolean),
+  rowbell.index_rows_sql(rowbell.published, text[]), rowbell.index_document_sql(text[]), rowbell.index_scope_sql(rowbell.published),
+  rowbell.index_alive_sql(rowbell.published), rowbell.index_key_columns_sql(rowbell.published),
+  rowbell.index_key_values_sql(rowbell.published, text), rowbell.index_columns(jsonb),
+  rowbell.index_problem(text, text, rowbell.published), rowbell.search_vector(regconfig, jsonb, text[]),
+  rowbell.percent_decode(text), rowbell.percent_encode(text), rowbell.percent_encode_slow(text), rowbell.scope_of(text),
+  rowbell.capture_key_sql(oid, name[], text), rowbell.capture_plain_type(oid) to rowbell_dispatcher;
+
+grant execute on function rowbell.add_index(text, text[], text, jsonb), rowbell.rebuild_index(text),
+  rowbell.search_documents(text, text, int) to rowbell_app, rowbell_operator;
 
 grant select on rowbell.streams, rowbell.stream_log to rowbell_gateway;
 
