@@ -70,6 +70,9 @@ struct call {
     char retry_after[128];
     char delivery_control[64];
     char response_head[RESPONSE_HEAD_BYTES + 1];
+    struct buffer answer; // the whole body, when the caller asked for it
+    size_t answer_max_bytes;
+    bool get;
     char curl_error[CURL_ERROR_SIZE];
     struct http_outcome outcome;
 };
@@ -119,6 +122,8 @@ static void call_finish(struct call *call) {
     plain_text_make(call->response_head,
                     call->body_bytes < RESPONSE_HEAD_BYTES ? call->body_bytes : RESPONSE_HEAD_BYTES);
     outcome->response_head = call->response_head;
+    outcome->answer = call->answer_max_bytes ? buffer_cstr(&call->answer) : NULL;
+    outcome->answer_length = call->answer.length;
     call->finished = true;
     client->in_flight--;
     call->done(call->arg, outcome);
@@ -310,7 +315,10 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *arg) {
         memcpy(call->response_head + call->body_bytes, bytes, length < room ? length : room);
     }
     call->body_bytes += length;
-    call->body_cut = call->body_bytes > MAX_RESPONSE_BODY_BYTES;
+    size_t most = call->answer_max_bytes ? call->answer_max_bytes : MAX_RESPONSE_BODY_BYTES;
+    call->body_cut = call->body_bytes > most;
+    if (call->answer_max_bytes && !call->body_cut)
+        buffer_append(&call->answer, bytes, length);
     return call->body_cut ? 0 : length;
 }
 
@@ -351,7 +359,6 @@ static struct call *call_new(struct http_client *client) {
     curl_easy_setopt(easy, CURLOPT_PROXY, "");
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(easy, CURLOPT_HTTP09_ALLOWED, 0L);
-    curl_easy_setopt(easy, CURLOPT_POST, 1L);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, client->user_agent);
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
@@ -472,8 +479,13 @@ static void call_transfer(struct call *call, struct resolver_answer *answer) {
     CURL *easy = call->easy;
     curl_easy_setopt(easy, CURLOPT_URL, call->text.bytes);
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, call->headers);
-    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, buffer_cstr(&call->body));
-    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.length);
+    if (call->get) {
+        curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
+    } else {
+        curl_easy_setopt(easy, CURLOPT_POST, 1L);
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDS, buffer_cstr(&call->body));
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.length);
+    }
     curl_easy_setopt(easy, CURLOPT_RESOLVE, call->target.literal ? NULL : call->pins);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)left_ms + 1);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)call->connect_ms);
@@ -514,6 +526,9 @@ void http_client_send(struct http_client *client, const struct http_call *spec, 
     call->started_ns = clock_ns();
     call->deadline_ms = spec->deadline_ms;
     call->connect_ms = spec->connect_ms;
+    call->get = spec->get;
+    call->answer_max_bytes = spec->answer_max_bytes;
+    buffer_clear(&call->answer);
     struct error error;
     struct resolver_answer answer;
     if (!http_target_parse(client->url, spec->url, spec->allow_http, &call->target, &error) ||
@@ -550,6 +565,7 @@ static void on_handle_closed(void *arg) {
         client->free_calls = call->next_free;
         buffer_free(&call->text);
         buffer_free(&call->body);
+        buffer_free(&call->answer);
         buffer_free(&call->pin);
         buffer_free(&call->dotted_pin);
         free(call);

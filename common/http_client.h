@@ -1,9 +1,9 @@
-// http_client: HTTPS POSTs by libcurl's multi interface on a libuv loop, with what libcurl does not do by itself: names
-// are resolved through the resolver, the addresses are judged by the egress policy, pinned (CURLOPT_RESOLVE) and judged
-// again when the socket is opened, so a name that answers public now and loopback later is caught. No redirects, no
-// proxies, no HTTP/2, no credentials in URLs, no hidden retry: each call is one request on the wire at the most. TLS is
-// always verified. At most 16 KiB of headers and 64 KiB of body are read; nothing is decompressed, since nothing
-// compressed is asked for.
+// http_client: HTTPS requests (POST or GET) by libcurl's multi interface on a libuv loop, with what libcurl does not do
+// by itself: names are resolved through the resolver, the addresses are judged by the egress policy, pinned
+// (CURLOPT_RESOLVE) and judged again when the socket is opened, so a name that answers public now and loopback later is
+// caught. No redirects, no proxies, no HTTP/2, no credentials in URLs, no hidden retry: each call is one request on the
+// wire at the most. TLS is always verified. At most 16 KiB of headers and 64 KiB of body (or what a call asks for) are
+// read; nothing is decompressed, since nothing compressed is asked for.
 #pragma once
 #include "common/egress.h"
 #include "common/error.h"
@@ -31,6 +31,8 @@ struct http_call {
     unsigned deadline_ms; // whole: DNS to the last byte read
     unsigned connect_ms;  // TCP and TLS
     bool allow_http;
+    bool get;                // a GET: body is not sent
+    size_t answer_max_bytes; // keep the body of the answer, up to so many bytes; 0: its head only
 };
 
 // Where it failed; the first of NONE when an answer came (whatever its status). HTTP_REFUSED: the call itself is not
