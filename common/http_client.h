@@ -59,7 +59,10 @@ struct http_outcome {
     const char *retry_after;      // raw header, NULL if absent; view
     const char *delivery_control; // `webhook-delivery` header, NULL if absent; view
     const char *response_head;    // first 4 KiB of the body as UTF-8 text, other bytes replaced; view
-    char error[256];              // one line when failure is not HTTP_OK
+    // The body and a NUL, when answer_max_bytes was set (incomplete if it was longer); view.
+    const char *answer;
+    size_t answer_length;
+    char error[256]; // one line when failure is not HTTP_OK
 };
 typedef void http_done(void *arg,
                        const struct http_outcome *outcome); // exactly once, never from inside http_client_send
