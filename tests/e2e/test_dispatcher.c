@@ -430,15 +430,12 @@ static bool is_ready(void *url) {
 
 START_TEST(least_privilege_is_enough) {
     PGconn *conn = fresh();
-    sql_run(conn, "do $$ begin create role dispatcher_login login; exception when duplicate_object or unique_violation "
-                  "then null; end $$; grant rowbell_dispatcher to dispatcher_login");
     struct receiver *receiver = receiver_start();
     receiver_answer(receiver, 410, NULL, 0);
     queue(conn, webhook(conn, "w", receiver, ""), 3);
     queue(conn, (int)sql_int(conn, "select id from rowbell.subscriptions where name = 'stream'"), 3);
     sql_run(conn, "update rowbell.streams set timeline = '00000000'");
-    char url[300];
-    snprintf(url, sizeof url, "postgres://dispatcher_login@%s:%s/%s", PQhost(conn), PQport(conn), PQdb(conn));
+    const char *url = fixture_login("rowbell_dispatcher");
     struct daemon *daemon = start((const char *const[]){"--allow-egress", "127.0.0.1", "--database-url", url,
                                                         "--admin-listen", "127.0.0.1:0", NULL});
     sql_wait(conn, WAIT_MS, "select count(*) = 3 from rowbell.stream_log where event_seq > 0");

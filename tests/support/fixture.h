@@ -1,8 +1,8 @@
 // fixture: what a test stands on: a database of its own, real Redis, our binaries, a webhook receiver, a deadline.
 //
 // `dev/test` starts one PostgreSQL and one Redis and sets ROWBELL_TEST_PG (a superuser URL without a database name),
-// ROWBELL_TEST_REDIS (redis://...) and ROWBELL_TEST_BIN (the build directory). Every function fails the test (ck_abort_msg)
-// when it cannot do what it says.
+// ROWBELL_TEST_REDIS (redis://...) and ROWBELL_TEST_BIN (the build directory). Every function fails the test
+// (ck_abort_msg) when it cannot do what it says.
 #pragma once
 #include <check.h>
 #include <libpq-fe.h>
@@ -13,14 +13,17 @@
 // A database cloned from the migrated template; dropped by fixture_close. Returns a URL (owned by the fixture).
 const char *fixture_database(void);
 const char *fixture_empty_database(void); // not migrated
-const char *fixture_redis(void);          // a database number of its own is not enough for pub/sub: channels are by installation
-PGconn *fixture_connect(void);            // blocking, superuser, on the newest fixture_database; closed by fixture_close
-void fixture_close(void);                 // teardown: kills daemons, closes connections, drops databases
+const char *fixture_redis(void); // a database number of its own is not enough for pub/sub: channels are by installation
+PGconn *fixture_connect(void);   // blocking, superuser, on the newest fixture_database; closed by fixture_close
+// A URL of the newest fixture_database for a login of its own that has this role's rights and no others
+// ("rowbell_relay").
+const char *fixture_login(const char *role);
+void fixture_close(void); // teardown: kills daemons, closes connections, drops databases
 
 // Runs SQL, fails the test on error; sql_* return the first column of the first row.
 void sql_run(PGconn *conn, const char *sql);
 int64_t sql_int(PGconn *conn, const char *sql);
-const char *sql_text(PGconn *conn, const char *sql); // owned by the fixture; "" for NULL or no row
+const char *sql_text(PGconn *conn, const char *sql);  // owned by the fixture; "" for NULL or no row
 const char *sql_error(PGconn *conn, const char *sql); // must fail: returns its SQLSTATE
 
 // True as soon as the query's first column is `t` or a number above zero; fails the test after deadline_ms.

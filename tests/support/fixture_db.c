@@ -6,13 +6,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_DATABASES = 16, MAX_CONNECTIONS = 64 };
+enum { MAX_DATABASES = 16, MAX_CONNECTIONS = 64, MAX_LOGINS = 8 };
 
 static char *databases[MAX_DATABASES]; // names
 static const char *urls[MAX_DATABASES];
 static int database_count;
 static PGconn *connections[MAX_CONNECTIONS];
 static int connection_count;
+static char logins[MAX_LOGINS][64];
+static int login_count;
 static int serial; // never reused in a process
 
 // ROWBELL_TEST_PG is a URL without a database name, perhaps with parameters: postgres://user@/?host=/tmp/x&port=1
@@ -89,6 +91,19 @@ PGconn *fixture_connect(void) {
     return conn;
 }
 
+const char *fixture_login(const char *role) {
+    ck_assert_int_lt(login_count, MAX_LOGINS);
+    PGconn *conn = fixture_connect();
+    char *login = logins[login_count++];
+    snprintf(login, sizeof(logins[0]), "t_%d_%d_login_%d", (int)getppid(), (int)getpid(), ++serial);
+    char sql[200];
+    snprintf(sql, sizeof(sql), "create role %s login password 'x' in role %s", login, role);
+    sql_run(conn, sql);
+    char *url = NULL;
+    ck_assert_int_gt(asprintf(&url, "postgres://%s:x@%s:%s/%s", login, PQhost(conn), PQport(conn), PQdb(conn)), 0);
+    return support_keep(url);
+}
+
 void support_stop_databases(void) {
     for (int i = 0; i < connection_count; i++)
         PQfinish(connections[i]);
@@ -101,21 +116,29 @@ void support_stop_databases(void) {
         free(databases[i]);
     }
     database_count = 0;
+    for (int i = 0; i < login_count; i++) { // after the databases, which have grants to them
+        char sql[200];
+        snprintf(sql, sizeof(sql), "drop role if exists %s", logins[i]);
+        sql_run(server, sql);
+    }
+    login_count = 0;
     PQfinish(server);
 }
 
 // A test that fails ends its process at once, so its databases are still there. Runs outside of tests: no ck_ calls.
 void support_drop_leftover_databases(void) {
-    char sql[200];
+    char sql[300];
     char *url = url_of("postgres");
     PGconn *server = PQconnectdb(url);
     free(url);
-    snprintf(sql, sizeof(sql), "select datname from pg_database where starts_with(datname, 't_%d_')", (int)getpid());
+    snprintf(sql, sizeof(sql),
+             "select format('drop database %%I with (force)', datname) from pg_database where starts_with(datname, "
+             "'t_%1$d_') union all select format('drop role %%I', rolname) from pg_roles where starts_with(rolname, "
+             "'t_%1$d_')",
+             (int)getpid());
     PGresult *names = PQexec(server, sql);
-    for (int i = 0; i < PQntuples(names); i++) {
-        snprintf(sql, sizeof(sql), "drop database if exists %s with (force)", PQgetvalue(names, i, 0));
-        PQclear(PQexec(server, sql));
-    }
+    for (int i = 0; i < PQntuples(names); i++)
+        PQclear(PQexec(server, PQgetvalue(names, i, 0)));
     PQclear(names);
     PQfinish(server);
 }
