@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 static const char *running_suite;
 
@@ -52,6 +53,7 @@ int suite_main(const char *suite_name, void (*add_tests)(Suite *suite)) {
     running_suite = suite_name;
     clean_environment();
     signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_PDEATHSIG, SIGTERM); // with meson goes the program; Check then ends the running test
     Suite *suite = suite_create(suite_name);
     SRunner *runner = srunner_create(suite);
     add_tests(suite);
