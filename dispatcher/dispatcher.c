@@ -143,10 +143,17 @@ static void sink_is_done(void *arg, const struct attempt_outcome *outcome) {
 
 static void send_ended(struct dispatcher *d, struct job *job, const struct attempt_outcome *outcome) {
     uint64_t now = clock_ms();
-    metric_add(METRIC_ATTEMPTS, d->options.lane, attempt_class_name(outcome->class), 1);
-    metric_observe(METRIC_ATTEMPT_SECONDS, d->options.lane, (double)(now - job->end.started_ms) / 1000);
     d->last_end_ms = now;
     DL_DELETE(d->sending, job);
+    if (outcome->unsent) {
+        ref_add(&d->returns, job->end.ref);
+        slot_free(d, job);
+        job_free(job);
+        touch(d);
+        return;
+    }
+    metric_add(METRIC_ATTEMPTS, d->options.lane, attempt_class_name(outcome->class), 1);
+    metric_observe(METRIC_ATTEMPT_SECONDS, d->options.lane, (double)(now - job->end.started_ms) / 1000);
     if (outcome->class == CLASS_LOST) {
         // Nobody knows whether it arrived: the lease runs out and the next claim records it as lost.
         slot_free(d, job);
@@ -444,7 +451,7 @@ static void count_leases(struct dispatcher *d) {
 }
 
 static void shards_changed(struct dispatcher *d) {
-    metric_set(METRIC_SHARDS_OWNED, NULL, NULL, shard_count(d->shards.owned));
+    metric_set(METRIC_SHARDS_OWNED, d->options.lane, NULL, shard_count(d->shards.owned));
     log_info("shards_owned", LOG_TEXT("lane", d->options.lane), LOG_INT("owned", shard_count(d->shards.owned)));
 }
 
@@ -689,7 +696,7 @@ void dispatcher_down(struct dispatcher *d) {
     d->up = false;
     d->shards = (struct shard_set){0};
     d->settling = 0;
-    metric_set(METRIC_SHARDS_OWNED, NULL, NULL, 0);
+    metric_set(METRIC_SHARDS_OWNED, d->options.lane, NULL, 0);
 }
 
 void dispatcher_wake(struct dispatcher *d, uint64_t shards) {
@@ -719,6 +726,8 @@ void dispatcher_stop(struct dispatcher *d, void (*on_stopped)(void *arg), void *
     d->on_stopped = on_stopped;
     d->stopped_arg = arg;
     d->stop_ms = clock_ms();
+    if (d->sink->drain)
+        d->sink->drain(d->sink->arg);
     touch(d);
 }
 

@@ -25,6 +25,7 @@ struct job_store_pg {
     struct job_store port;
     struct db_conn *conn;
     struct job_store_pg_options options;
+    char lock_offset[16]; // as a parameter
 };
 
 // A call in flight: whom to answer, and where the parts of a round are among the results.
@@ -265,7 +266,9 @@ static void store_changes(void *arg, const struct subscription_known *known, siz
         pg_array_int(&ids, known[i].id);
         pg_array_text(&versions, known[i].version);
     }
-    const char *values[] = {pg_array_end(&ids), pg_array_end(&versions), "{webhook}"};
+    char kinds[32];
+    snprintf(kinds, sizeof kinds, "{%s}", store->options.kind);
+    const char *values[] = {pg_array_end(&ids), pg_array_end(&versions), kinds};
     db_query(store->conn, &sql_subscription_changes, 3, values, DEADLINE_MS, changes_answered, call);
     buffer_free(&ids);
     buffer_free(&versions);
@@ -351,7 +354,8 @@ static void store_survey(void *arg, survey_done *done, void *done_arg) {
     struct job_store_pg *store = arg;
     struct call *call = call_new(store, done_arg);
     call->done.survey = done;
-    db_query(store->conn, &sql_shard_survey, 0, NULL, DEADLINE_MS, survey_answered, call);
+    db_query(store->conn, &sql_shard_survey, 1, (const char *[]){store->lock_offset}, DEADLINE_MS, survey_answered,
+             call);
 }
 
 static void shards_answered(void *arg, const struct db_reply *reply, const struct error *error) {
@@ -373,7 +377,8 @@ static void send_shards(struct job_store_pg *store, const struct db_statement *s
     for (int shard = 0; shard < SHARD_COUNT; shard++)
         if (shards & shard_bit(shard))
             pg_array_int(&ids, shard);
-    db_query(store->conn, statement, 1, (const char *[]){pg_array_end(&ids)}, DEADLINE_MS, shards_answered, call);
+    const char *values[] = {pg_array_end(&ids), store->lock_offset};
+    db_query(store->conn, statement, 2, values, DEADLINE_MS, shards_answered, call);
     buffer_free(&ids);
 }
 
@@ -430,7 +435,7 @@ static void joined(void *arg, const struct db_reply *reply, const struct error *
 static void conn_up(void *arg, struct db_conn *conn) {
     struct job_store_pg *store = arg;
     store->conn = conn; // may come before db_conn_new has returned
-    db_query(conn, &sql_shard_join, 0, NULL, DEADLINE_MS, joined, arg);
+    db_query(conn, &sql_shard_join, 1, (const char *[]){store->lock_offset}, DEADLINE_MS, joined, arg);
 }
 
 static void conn_down(void *arg, struct db_conn *conn, const struct error *error, bool first) {
@@ -453,7 +458,7 @@ static void conn_notify(void *arg, const char *channel, const char *payload) {
         payload += used;
     }
     if (!understood) {
-        store->options.on_jobs(store->options.arg, "webhook", UINT64_MAX);
+        store->options.on_jobs(store->options.arg, store->options.kind, UINT64_MAX);
         store->options.on_jobs(store->options.arg, "sse", UINT64_MAX);
     }
 }
@@ -462,6 +467,7 @@ struct job_store_pg *job_store_pg_new(uv_loop_t *loop, const struct job_store_pg
     static const char *const channels[] = {"rowbell_jobs", NULL};
     struct job_store_pg *store = memory_alloc(sizeof *store);
     store->options = *options;
+    snprintf(store->lock_offset, sizeof store->lock_offset, "%d", options->lock_offset);
     store->port = (struct job_store){.arg = store,
                                      .is_up = store_is_up,
                                      .answered_ms = store_answered_ms,

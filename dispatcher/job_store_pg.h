@@ -7,7 +7,9 @@
 struct job_store_pg;
 
 struct job_store_pg_options {
-    const char *url; // copied
+    const char *url;  // copied
+    const char *kind; // of the subscriptions, which is also the name of the lane; static
+    int lock_offset;  // keeps the locks of lanes apart: added to the shard
     void *arg;
     void (*on_up)(void *arg); // the session says that it is a dispatcher; it owns no shard yet
     void (*on_down)(void *arg, const struct error *error, bool first);

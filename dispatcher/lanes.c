@@ -8,6 +8,7 @@ static const struct {
     const char *why_most;
 } lane_table[LANE_COUNT] = {
     [LANE_WEBHOOK] = {"webhook", 256, 10000, "each is a socket"},
+    [LANE_INDEX] = {"index", 8, 64, "each is a batch"},
     [LANE_SSE] = {"sse", 1, 1, "appenders of a stream take turns"},
 };
 
@@ -27,7 +28,8 @@ static bool lane_find(const char *text, size_t length, enum lane *ret_lane) {
 static bool read_lane(struct lanes *lanes, const char *word, int length, struct error *error) {
     enum lane lane;
     if (!lane_find(word, (size_t)length, &lane))
-        return error_set(error, ERROR_USAGE, "--lanes: %.*s is no lane; lanes are webhook and sse", length, word);
+        return error_set(error, ERROR_USAGE, "--lanes: %.*s is no lane; lanes are webhook, index and sse", length,
+                         word);
     lanes->wanted[lane] = true;
     return true;
 }
@@ -36,8 +38,8 @@ static bool read_concurrency(struct lanes *lanes, const char *word, int length, 
     enum lane lane;
     const char *equals = memchr(word, '=', (size_t)length);
     if (!equals || !lane_find(word, (size_t)(equals - word), &lane))
-        return error_set(error, ERROR_USAGE, "--concurrency: %.*s is not LANE=N; lanes are webhook and sse", length,
-                         word);
+        return error_set(error, ERROR_USAGE, "--concurrency: %.*s is not LANE=N; lanes are webhook, index and sse",
+                         length, word);
     char *end;
     long value = strtol(equals + 1, &end, 10);
     if (end != word + length || end == equals + 1 || value < 1 || value > lane_table[lane].most)
@@ -71,7 +73,7 @@ bool lanes_read(const struct config_list *names, const struct config_list *concu
     for (int lane = 0; lane < LANE_COUNT; lane++)
         any = any || lanes.wanted[lane];
     if (!any)
-        return error_set(ret_error, ERROR_USAGE, "--lanes: name at least one of webhook, sse");
+        return error_set(ret_error, ERROR_USAGE, "--lanes: name at least one of webhook, index, sse");
     *ret_lanes = lanes;
     return true;
 }

@@ -4,7 +4,7 @@
 #include "common/error.h"
 #include <stdbool.h>
 
-enum lane { LANE_WEBHOOK, LANE_SSE, LANE_COUNT };
+enum lane { LANE_WEBHOOK, LANE_INDEX, LANE_SSE, LANE_COUNT };
 
 struct lanes {
     bool wanted[LANE_COUNT];

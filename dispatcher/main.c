@@ -250,6 +250,7 @@ static void open_lanes(struct dispatcher_program *self) {
     bool direct = common->direct_database_url != NULL;
     self->store = job_store_pg_new(
         loop, &(struct job_store_pg_options){.url = direct ? common->direct_database_url : common->database_url,
+                                             .kind = lane_name(LANE_WEBHOOK),
                                              .arg = self,
                                              .on_up = store_came_up,
                                              .on_down = store_went_down,

@@ -11,8 +11,10 @@ static const uint64_t default_delays_ms[] = {
     5 * SECOND, 5 * MINUTE, 30 * MINUTE, 2 * HOUR, 5 * HOUR, 10 * HOUR, 14 * HOUR, 20 * HOUR, 24 * HOUR,
 };
 static const double jitter_share = 0.2;
+enum { FAILURES_MOST = 30000 }; // jobs.attempts is a smallint
 
 void retry_schedule_default(struct retry_schedule *schedule) {
+    schedule->forever = false;
     schedule->count = (int)(sizeof default_delays_ms / sizeof default_delays_ms[0]);
     memcpy(schedule->delay_ms, default_delays_ms, sizeof default_delays_ms);
 }
@@ -44,6 +46,8 @@ bool retry_schedule_from_settings(const char *settings, struct retry_schedule *r
     bool ok = true;
     if (json_object_is_type(root, json_type_object) && json_object_object_get_ex(root, "retry", &retry) && retry)
         ok = read_delays(retry, &schedule, ret_error);
+    if (json_object_is_type(root, json_type_object) && json_object_object_get_ex(root, "retry_forever", &retry))
+        schedule.forever = json_object_get_boolean(retry);
     if (ok)
         *ret_schedule = schedule;
     json_object_put(root);
@@ -53,6 +57,8 @@ bool retry_schedule_from_settings(const char *settings, struct retry_schedule *r
 bool retry_schedule_next(const struct retry_schedule *schedule, int failures, uint64_t after_ms, double unit,
                          uint64_t *ret_delay_ms) {
     assert(failures >= 1);
+    if (failures > schedule->count && schedule->forever && schedule->count > 0 && failures < FAILURES_MOST)
+        failures = schedule->count;
     if (failures > schedule->count)
         return false;
     double delay = (double)schedule->delay_ms[failures - 1] * (1 - jitter_share + 2 * jitter_share * unit);

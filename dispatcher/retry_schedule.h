@@ -13,12 +13,14 @@ enum { RETRY_SCHEDULE_MOST = 50 };
 
 struct retry_schedule {
     int count;
+    bool forever; // the last delay repeats, as long as attempts can be counted
     uint64_t delay_ms[RETRY_SCHEDULE_MOST];
 };
 
 void retry_schedule_default(struct retry_schedule *schedule);
 // From a subscription's settings (JSON text): `retry`, an array of delays in milliseconds; without it the default. An
-// empty array means one attempt. ERROR_USAGE for what is not such an array.
+// empty array means one attempt. `retry_forever` true repeats the last delay. ERROR_USAGE for what is
+// not such an array.
 bool retry_schedule_from_settings(const char *settings, struct retry_schedule *ret_schedule, struct error *ret_error);
 
 // After `failures` failed attempts (1 after the first): true and the delay, or false when the schedule is exhausted.

@@ -1,4 +1,4 @@
-// sink: the port behind which a delivery happens (webhook now; index later). The dispatcher owns jobs, leases and
+// sink: the port behind which a delivery happens (webhook, index). The dispatcher owns jobs, leases and
 // retries; a sink makes one attempt and classifies it. A sink never retries by itself.
 #pragma once
 #include <stdbool.h>
@@ -47,6 +47,7 @@ struct attempt_outcome {
     enum verdict verdict;
     enum attempt_class class;
     uint64_t after_ms;           // with VERDICT_RETRY: what the receiver asked for (Retry-After), 0 if nothing
+    bool unsent;                 // nothing happened: the claim is given back, and no attempt is recorded
     bool disable_subscription;   // the receiver said so (410, webhook-delivery: disable)
     bool pause_endpoint;         // 429 or 503 with Retry-After: after_ms holds for the whole endpoint
     int status;                  // HTTP status, 0 when there was no answer
@@ -68,5 +69,7 @@ struct sink {
     bool (*prepare)(void *arg, struct subscription *subscription, struct error *ret_error);
     void (*forget)(void *arg, struct subscription *subscription);
     void (*send)(void *arg, const struct delivery *delivery, sink_done *done, void *done_arg);
+    // The process is stopping: what takes long may be ended as unsent. May be NULL.
+    void (*drain)(void *arg);
     void (*close)(void *arg, void (*on_closed)(void *closed_arg), void *closed_arg); // sends in flight: CLASS_LOST
 };

@@ -73,7 +73,7 @@ static struct bench *open_bench(void) {
     uv_loop_init(&bench->loop);
     bench->pg = job_store_pg_new(&bench->loop,
                                  &(struct job_store_pg_options){
-                                     .url = url, .arg = bench, .on_up = on_up, .on_down = on_down, .on_jobs = on_jobs});
+                                     .url = url, .kind = "webhook", .arg = bench, .on_up = on_up, .on_down = on_down, .on_jobs = on_jobs});
     bench->store = job_store_pg_port(bench->pg);
     turn_until(bench, &bench->up);
     return bench;
