@@ -56,4 +56,5 @@ bool run_job_list(struct cli *cli, struct error *ret_error);
 bool run_requeue_events(struct cli *cli, struct error *ret_error);
 bool run_requeue_jobs(struct cli *cli, struct error *ret_error);
 bool run_status(struct cli *cli, struct error *ret_error);
+bool run_generate_client(struct cli *cli, struct error *ret_error);
 bool run_tail(struct cli *cli, struct error *ret_error);

@@ -78,6 +78,11 @@ static const struct command_option tail_options[] = {
     {0},
 };
 
+static const struct command_option generate_client_options[] = {
+    {"module", "NAME", "where the pages import rowbell.js from, instead of rowbell"},
+    {0},
+};
+
 // Commands of one group stand together.
 const struct command commands[] = {
     {"migrate", "", 0, 0, "Create the schema, or bring it up to this program's version", migrate_options, run_migrate},
@@ -97,5 +102,7 @@ const struct command commands[] = {
     {"requeue jobs", "", 0, 0, "Put poisoned and cancelled jobs back in line", requeue_jobs_options, run_requeue_jobs},
     {"status", "", 0, 0, "Show the installation at a glance", status_options, run_status},
     {"tail", "", 0, 0, "Follow the stream of a gateway as a client does", tail_options, run_tail},
+    {"generate client", "", 0, 0, "Write TypeScript: the query keys of the published tables", generate_client_options,
+     run_generate_client},
     {0},
 };

@@ -40,7 +40,7 @@ export function connect(url, options = {}, host = globalThis) {
   const { setTimeout, clearTimeout, Date, Math } = host;
   const locks = host.navigator?.locks;
   const name = "rowbell 1 " + JSON.stringify([share, tables, withCredentials]);
-  const channel = share && locks && host.BroadcastChannel && new host.BroadcastChannel(name);
+  const channel = share && locks && host.BroadcastChannel ? new host.BroadcastChannel(name) : undefined;
 
   let id = ""; // the last position, "" before the first
   let told = ""; // the position that the other tabs know
@@ -209,6 +209,7 @@ export function connect(url, options = {}, host = globalThis) {
         disconnect();
         heard();
         campaign();
+        ask();
       });
   };
 

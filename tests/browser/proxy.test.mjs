@@ -1,29 +1,18 @@
 // The stream through nginx as docker-proxy.conf sets it up: nothing is held back, and a missing gateway is no error that
 // EventSource would take as final.
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
-import net from 'node:net';
-import { tmpdir } from 'node:os';
 import { after, before, test } from 'node:test';
-import { daemonStart, databaseMake, everythingStop, listenPort, programStart, psql } from './harness.mjs';
+import { daemonStart, databaseMake, everythingStop, listenPort, psql } from './harness.mjs';
+import { proxyStart } from './proxy.mjs';
 
-const directory = mkdtempSync(`${tmpdir()}/rowbell-proxy-`);
-let proxyPort;
+let proxy;
 let gateway;
-
-async function freePort() {
-    const server = net.createServer();
-    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
-    const { port } = server.address();
-    await new Promise((resolve) => server.close(resolve));
-    return port;
-}
 
 // A GET whose body is read bit by bit: until(text) waits for the text.
 function open(path) {
     return new Promise((resolve, reject) => {
-        const request = http.get({ port: proxyPort, host: '127.0.0.1', path, agent: false }, (response) => {
+        const request = http.get({ port: proxy.port, host: '127.0.0.1', path, agent: false }, (response) => {
             let body = '';
             response.setEncoding('utf8').on('data', (text) => (body += text));
             const ended = new Promise((end) => response.on('close', end));
@@ -39,38 +28,17 @@ function open(path) {
     });
 }
 
-async function proxyAnswers() {
-    for (const end = Date.now() + 10_000; Date.now() < end; ) {
-        const answered = await open('/proxy-health').then((reply) => reply.response.statusCode === 204, () => false);
-        if (answered) return;
-    }
-    assert.fail('nginx does not answer');
-}
-
 before(async () => {
     await databaseMake();
     daemonStart('relay');
     daemonStart('dispatcher');
     gateway = daemonStart('gateway', '--listen', '127.0.0.1:0');
-    const gatewayPort = await listenPort(gateway);
-    proxyPort = await freePort();
-    // The file as it is shipped, but for addresses and for directories that a user may write to.
-    const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map((name) => `${name}_temp_path ${directory}/${name};`);
-    const shipped = readFileSync(new URL('../../docker-proxy.conf', import.meta.url), 'utf8');
-    const config = shipped
-        .replace('listen 8080 default_server', `listen 127.0.0.1:${proxyPort} default_server`)
-        .replace('gateway:8080', `127.0.0.1:${gatewayPort}`)
-        .replace('pid /run/nginx.pid;', `pid ${directory}/pid;`)
-        .replace('http {', `http {\n${paths.join('\n')}`)
-        .replace('worker_processes auto', 'worker_processes 1');
-    writeFileSync(`${directory}/nginx.conf`, config);
-    programStart('/usr/sbin/nginx', ['-p', directory, '-e', 'stderr', '-c', `${directory}/nginx.conf`, '-g', 'daemon off;']);
-    await proxyAnswers();
+    proxy = await proxyStart(await listenPort(gateway));
 });
 
 after(async () => {
     await everythingStop();
-    rmSync(directory, { recursive: true });
+    proxy?.remove();
 });
 
 test('opening bytes and changes pass the proxy at once', { timeout: 20_000 }, async () => {
