@@ -448,7 +448,7 @@ START_TEST(least_privilege_is_enough) {
     wait_for(is_ready, target, WAIT_MS, "/readyz answers 200");
     snprintf(target, sizeof target, "http://127.0.0.1:%d/metrics", port);
     ck_assert_int_eq(http_get(target, &body), 200);
-    ck_assert_ptr_nonnull(strstr(body, "rowbell_shards_owned 64"));
+    ck_assert_ptr_nonnull(strstr(body, "rowbell_shards_owned{lane=\"webhook\"} 64"));
     ck_assert_ptr_nonnull(strstr(body, "rowbell_attempts_total{lane=\"webhook\",class=\"http_4xx\"} 3"));
     stop(daemon);
 }
