@@ -216,7 +216,9 @@ static bool open_sink(struct dispatcher_program *self, struct error *ret_error) 
         return true;
     }
     return sink_webhook_init(&self->webhook, &self->process.loop,
-                             &(struct sink_webhook_options){.egress = &self->egress, .ca_file = self->config.ca_file},
+                             &(struct sink_webhook_options){.egress = &self->egress,
+                                                            .ca_file = self->config.ca_file,
+                                                            .secret_key = self->config.secret_key},
                              ret_error);
 }
 

@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/http_client.h"
 #include "common/memory.h"
+#include "common/seal.h"
 #include "common/webhook_header.h"
 #include "dispatcher/outcome.h"
 #include "dispatcher/webhook_signature.h"
@@ -36,6 +37,7 @@ struct endpoint {
 struct webhook {
     struct http_client *client;
     bool allow_http;
+    struct seal_keys keys;
     struct send *free_sends;
     struct buffer body, headers; // kept between sends for their memory
     void (*on_closed)(void *arg);
@@ -119,24 +121,34 @@ static bool read_settings(struct endpoint *endpoint, struct json_object *object,
     return http_url_check(endpoint->url, endpoint->allow_http, ret_error);
 }
 
-static bool read_secrets(struct endpoint *endpoint, const struct subscription *subscription, const char *style,
-                         struct error *ret_error) {
-    if (subscription->secret_count < 1)
+// Opens the secrets, newest first, and makes the signer. Old ones sign until their time is over.
+static bool read_secrets(struct endpoint *endpoint, const struct seal_keys *keys,
+                         const struct subscription *subscription, const char *style, struct error *ret_error) {
+    int count = subscription->secret_count;
+    if (count < 1)
         return error_set(ret_error, ERROR_USAGE, "secret: the subscription has none to sign with");
-    const char **secrets = memory_alloc((size_t)subscription->secret_count * sizeof *secrets);
+    struct buffer *opened = memory_alloc((size_t)count * sizeof *opened);
+    const char **secrets = memory_alloc((size_t)count * sizeof *secrets);
+    int64_t *ends_s = memory_alloc((size_t)count * sizeof *ends_s);
     bool good = true;
-    for (int i = 0; i < subscription->secret_count && good; i++) {
-        const char *stored = subscription->secrets[i];
-        if (strncmp(stored, "plain:", 6) == 0)
-            secrets[i] = stored + 6;
-        else if (strncmp(stored, "sealed:", 7) == 0)
-            good = error_set(ret_error, ERROR_USAGE, "secret: it is sealed, and this dispatcher has no key to open it");
-        else
-            good = error_set(ret_error, ERROR_USAGE, "secret: stored in a form that is not known (plain:...)");
+    for (int i = 0; i < count && good; i++) {
+        good = seal_open(keys, seal_split(subscription->secrets[i], &ends_s[i]), &opened[i], ret_error);
+        secrets[i] = buffer_cstr(&opened[i]);
     }
+    if (good && ends_s[0] != INT64_MAX)
+        good = error_set(ret_error, ERROR_USAGE, "secret: the newest one ends, and no other would sign then");
     if (good)
-        endpoint->signer = webhook_signer_new(style, secrets, subscription->secret_count, ret_error);
+        endpoint->signer = webhook_signer_new(style, secrets, count, ret_error);
+    for (int i = 1; i < count && endpoint->signer; i++)
+        webhook_signer_end(endpoint->signer, i, ends_s[i]);
+    for (int i = 0; i < count; i++) {
+        if (opened[i].bytes)
+            explicit_bzero(opened[i].bytes, opened[i].length);
+        buffer_free(&opened[i]);
+    }
+    free(opened);
     free(secrets);
+    free(ends_s);
     return good && endpoint->signer;
 }
 
@@ -161,7 +173,8 @@ static bool webhook_prepare(void *arg, struct subscription *subscription, struct
     if (json_object_is_type(object, json_type_object))
         json_object_object_get_ex(object, "signature", &style);
     bool good = read_settings(endpoint, object, ret_error) &&
-                read_secrets(endpoint, subscription, style ? json_object_get_string(style) : "standard", ret_error);
+                read_secrets(endpoint, &webhook->keys, subscription, style ? json_object_get_string(style) : "standard",
+                             ret_error);
     json_object_put(object);
     if (!good) {
         endpoint_free(endpoint);
@@ -281,6 +294,7 @@ static void on_client_closed(void *arg) {
     }
     buffer_free(&webhook->body);
     buffer_free(&webhook->headers);
+    seal_keys_close(&webhook->keys);
     free(webhook);
     if (on_closed)
         on_closed(on_closed_arg);
@@ -297,6 +311,10 @@ bool sink_webhook_init(struct sink *ret_sink, uv_loop_t *loop, const struct sink
                        struct error *ret_error) {
     struct webhook *webhook = memory_alloc(sizeof *webhook);
     webhook->allow_http = options->allow_http;
+    if (!seal_keys_init(&webhook->keys, options->secret_key, ret_error)) {
+        free(webhook);
+        return false;
+    }
     webhook->client = http_client_new(loop, &(struct http_client_options){
                                                 .user_agent = "rowbell/" ROWBELL_VERSION,
                                                 .egress = options->egress,

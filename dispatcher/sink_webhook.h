@@ -18,6 +18,7 @@ struct sink_webhook_options {
     bool allow_http;                    // for all subscriptions
     long max_connections;               // open at once, idle ones included; 0: the client's default
     const char *ca_file;                // PEM; NULL: the system's
+    const char *secret_key;             // ROWBELL_SECRET_KEY (common/seal.h); NULL: sealed secrets cannot be opened
 };
 
 // Fills *ret_sink; sink.close frees it all.

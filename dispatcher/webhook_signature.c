@@ -27,6 +27,7 @@ struct key {
     const struct scheme *scheme;
     EVP_MAC_CTX *hmac;
     EVP_PKEY *ed25519;
+    int64_t end_s; // INT64_MAX: never
 };
 
 enum { SIGNS_ID = 1, SIGNS_TIMESTAMP = 2 }; // besides the body
@@ -216,6 +217,7 @@ struct webhook_signer *webhook_signer_new(const char *style, const char *const *
     int count = signer->style->separator ? secret_count : 1;
     while (signer->key_count < (size_t)count) {
         struct key *key = &signer->keys[signer->key_count++];
+        key->end_s = INT64_MAX;
         if (!key_read(key, style, secrets[signer->key_count - 1], ret_error))
             goto fail;
     }
@@ -234,6 +236,12 @@ void webhook_signer_free(struct webhook_signer *signer) {
     }
     buffer_free(&signer->content);
     free(signer);
+}
+
+void webhook_signer_end(struct webhook_signer *signer, int index, int64_t end_s) {
+    assert(index > 0);
+    if ((size_t)index < signer->key_count)
+        signer->keys[index].end_s = end_s;
 }
 
 const char *webhook_signer_header(const struct webhook_signer *signer) {
@@ -256,6 +264,8 @@ void webhook_signer_sign(struct webhook_signer *signer, const char *id, int64_t 
     for (size_t i = 0; i < signer->key_count; i++) {
         unsigned char signature[MAX_SIGNATURE_BYTES];
         const struct key *key = &signer->keys[i];
+        if (key->end_s <= timestamp_s)
+            continue;
         size_t length = key->scheme->sign(key, content, signature);
         if (i > 0)
             buffer_char(value, style->separator);

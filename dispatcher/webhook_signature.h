@@ -21,6 +21,8 @@ struct webhook_signer;
 // secret.
 struct webhook_signer *webhook_signer_new(const char *style, const char *const *secrets, int secret_count,
                                           struct error *ret_error);
+// From end_s on (seconds since 1970, as timestamp_s below) the secret of this index signs no more. Not for the newest.
+void webhook_signer_end(struct webhook_signer *signer, int index, int64_t end_s);
 void webhook_signer_free(struct webhook_signer *signer);                // NULL is allowed
 const char *webhook_signer_header(const struct webhook_signer *signer); // lower case; static
 // Appends the header's value.

@@ -1,4 +1,6 @@
 // The webhook sink against a real receiver: the bytes that arrive, and what its answers come to.
+#include "common/buffer.h"
+#include "common/seal.h"
 #include "dispatcher/sink_webhook.h"
 #include "tests/support/fixture.h"
 #include <check.h>
@@ -11,6 +13,8 @@
 
 #define SECRET_1 "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 #define SECRET_2 "C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+#define KEY_1 "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+#define KEY_2 "//////////////////////////////////////////8="
 
 static uv_loop_t loop;
 static struct egress_policy egress;
@@ -19,12 +23,13 @@ static struct receiver *receiver;
 static char settings[1024];
 static char *secrets[] = {"plain:whsec_" SECRET_1, "plain:whsec_" SECRET_2};
 static struct subscription subscription;
+static const char *secret_key; // ROWBELL_SECRET_KEY of the sink; NULL
 
 static void start(bool allow_http) {
     static const char *loopback[] = {"127.0.0.0/8"};
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     ck_assert(egress_policy_init(&egress, &(struct config_list){loopback, 1}, NULL));
-    struct sink_webhook_options options = {.egress = &egress, .allow_http = allow_http};
+    struct sink_webhook_options options = {.egress = &egress, .allow_http = allow_http, .secret_key = secret_key};
     ck_assert(sink_webhook_init(&sink, &loop, &options, NULL));
     ck_assert_str_eq(sink.kind, "webhook");
     ck_assert_uint_eq(sink.deadline_ms, 20000);
@@ -152,6 +157,88 @@ START_TEST(all_secrets_sign) {
     snprintf(both, sizeof both, "%s %s", newest, oldest);
     ck_assert_str_eq(received_header(&received, "webhook-signature"), both);
     stop();
+}
+END_TEST
+
+static char *sealed_under(const char *key, const char *text) {
+    struct seal_keys keys;
+    struct buffer form = {0};
+    ck_assert(seal_keys_init(&keys, key, NULL));
+    seal_text(&keys, text, &form);
+    return form.bytes;
+}
+
+START_TEST(sealed_secrets_are_opened_each_by_its_key) {
+    secret_key = KEY_2 "," KEY_1;
+    start(false);
+    char *sealed[] = {sealed_under(KEY_1, "whsec_" SECRET_1), sealed_under(KEY_2, "whsec_" SECRET_2)};
+    subscription.secrets = sealed;
+    subscription.secret_count = 2;
+    prepare_usual();
+    send_delivery(&usual);
+    struct received received = receiver_get(receiver, 0);
+    char first[64], second[64], both[130];
+    expected_signature(&received, SECRET_1, first);
+    expected_signature(&received, SECRET_2, second);
+    snprintf(both, sizeof both, "%s %s", first, second);
+    ck_assert_str_eq(received_header(&received, "webhook-signature"), both);
+    stop();
+    free(sealed[0]);
+    free(sealed[1]);
+}
+END_TEST
+
+// Fails closed: one that cannot be opened is not left out, since the receiver may know that one alone.
+START_TEST(a_secret_that_cannot_be_opened_sends_nothing) {
+    secret_key = KEY_2;
+    start(false);
+    char *sealed = sealed_under(KEY_1, "whsec_" SECRET_2);
+    char *mixed[] = {secrets[0], sealed};
+    subscription.secrets = mixed;
+    subscription.secret_count = 2;
+    struct error error;
+    ck_assert(!prepare(&error, "{\"url\":\"%s\",\"allow_http\":true}", receiver_url(receiver)));
+    ck_assert_msg(strstr(error.text, "which ROWBELL_SECRET_KEY lacks"), "%s", error.text);
+    ck_assert_int_eq(send_delivery(&usual).outcome.verdict, VERDICT_REJECTED);
+    ck_assert_int_eq(receiver_count(receiver), 0);
+    stop();
+    free(sealed);
+}
+END_TEST
+
+START_TEST(an_old_secret_stops_at_its_end) {
+    start(false);
+    char past[128], future[128];
+    snprintf(past, sizeof past, "until=%lld;plain:whsec_" SECRET_2, (long long)time(NULL));
+    snprintf(future, sizeof future, "until=%lld;plain:whsec_" SECRET_2, (long long)time(NULL) + 3600);
+    char *rotated[] = {secrets[0], past, future};
+    subscription.secrets = rotated;
+    subscription.secret_count = 3;
+    prepare_usual();
+    send_delivery(&usual);
+    struct received received = receiver_get(receiver, 0);
+    char newest[64], old[64], both[130];
+    expected_signature(&received, SECRET_1, newest);
+    expected_signature(&received, SECRET_2, old);
+    snprintf(both, sizeof both, "%s %s", newest, old);
+    ck_assert_str_eq(received_header(&received, "webhook-signature"), both);
+    sink.forget(sink.arg, &subscription);
+
+    rotated[0] = future;
+    struct error error;
+    ck_assert(!prepare(&error, "{\"url\":\"%s\",\"allow_http\":true}", receiver_url(receiver)));
+    ck_assert_msg(strstr(error.text, "the newest one ends"), "%s", error.text);
+    stop();
+}
+END_TEST
+
+START_TEST(a_key_that_is_none_ends_the_start) {
+    struct sink none;
+    struct error error;
+    struct sink_webhook_options options = {.egress = &egress, .secret_key = "AAECAwQF"};
+    ck_assert(!sink_webhook_init(&none, &loop, &options, &error));
+    ck_assert_int_eq(error.code, ERROR_USAGE);
+    ck_assert_msg(strstr(error.text, "ROWBELL_SECRET_KEY") && !strstr(error.text, "AAEC"), "%s", error.text);
 }
 END_TEST
 
@@ -293,7 +380,7 @@ static const struct {
     {"{\"url\":\"https://example.com\",\"headers\":{\"X\":1}}", NULL, "must be a text"},
     {"{\"url\":\"https://example.com\",\"headers\":[]}", NULL, "headers: must be an object"},
     {"{\"url\":\"https://example.com\",\"signature\":\"md5\"}", NULL, "none of standard"},
-    {"{\"url\":\"https://example.com\"}", "sealed:1:k:AAAA", "sealed"},
+    {"{\"url\":\"https://example.com\"}", "sealed:1:0011223344556677:AAAA", "ROWBELL_SECRET_KEY is not set here"},
     {"{\"url\":\"https://example.com\"}", "whsec_" SECRET_1, "stored in a form"},
     {"{\"url\":\"https://example.com\"}", "plain:whsec_AAAA", "24 to 64 bytes"},
 };
@@ -375,6 +462,10 @@ static void add_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "sink_webhook", 20);
     tcase_add_test(tcase, a_delivery_arrives_byte_for_byte_and_signed);
     tcase_add_test(tcase, all_secrets_sign);
+    tcase_add_test(tcase, sealed_secrets_are_opened_each_by_its_key);
+    tcase_add_test(tcase, a_secret_that_cannot_be_opened_sends_nothing);
+    tcase_add_test(tcase, an_old_secret_stops_at_its_end);
+    tcase_add_test(tcase, a_key_that_is_none_ends_the_start);
     tcase_add_test(tcase, data_passes_through_untouched);
     tcase_add_test(tcase, custom_headers_are_sent);
     tcase_add_test(tcase, other_signature_styles_are_a_setting);

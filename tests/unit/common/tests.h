@@ -11,3 +11,4 @@ void egress_tests(Suite *suite);
 void process_tests(Suite *suite);
 void stream_message_tests(Suite *suite);
 void db_error_tests(Suite *suite);
+void seal_tests(Suite *suite);

@@ -112,6 +112,33 @@ START_TEST(one_bad_secret_refuses_all) {
 }
 END_TEST
 
+static void expect_signed_at(struct webhook_signer *signer, int64_t timestamp_s, const char *pattern) {
+    struct buffer value = {0};
+    webhook_signer_sign(signer, ID, timestamp_s, BODY, strlen(BODY), &value);
+    size_t signatures = 1;
+    for (const char *at = buffer_cstr(&value); (at = strchr(at, ' ')) != NULL; at++)
+        signatures++;
+    ck_assert_msg(signatures == strlen(pattern), "at %lld: %s", (long long)timestamp_s, buffer_cstr(&value));
+    buffer_free(&value);
+}
+
+START_TEST(an_old_secret_signs_until_its_end_and_not_in_that_second) {
+    const char *secrets[] = {WHSEC_1, WHSEC_2, WHSK_SEED};
+    struct webhook_signer *signer = webhook_signer_new("standard", secrets, 3, NULL);
+    webhook_signer_end(signer, 1, TIMESTAMP);
+    webhook_signer_end(signer, 2, TIMESTAMP + 10);
+    expect_signed_at(signer, TIMESTAMP - 1, "123");
+    expect_signed_at(signer, TIMESTAMP, "13");
+    expect_signed_at(signer, TIMESTAMP + 9, "13");
+    expect_signed_at(signer, TIMESTAMP + 10, "1");
+    struct buffer value = {0};
+    webhook_signer_sign(signer, ID, TIMESTAMP, BODY, strlen(BODY), &value);
+    ck_assert_str_eq(buffer_cstr(&value), V1_1 " " V1A_SEED);
+    buffer_free(&value);
+    webhook_signer_free(signer);
+}
+END_TEST
+
 START_TEST(body_may_hold_any_byte) {
     const char *secret = WHSEC_1;
     struct webhook_signer *signer = webhook_signer_new("standard", &secret, 1, NULL);
@@ -131,5 +158,6 @@ void webhook_signature_tests(Suite *suite) {
     tcase_add_loop_test(tcase, vectors_come_out, 0, (int)(sizeof vectors / sizeof *vectors));
     tcase_add_loop_test(tcase, bad_secrets_are_refused_and_not_shown, 0, (int)(sizeof refusals / sizeof *refusals));
     tcase_add_test(tcase, one_bad_secret_refuses_all);
+    tcase_add_test(tcase, an_old_secret_signs_until_its_end_and_not_in_that_second);
     tcase_add_test(tcase, body_may_hold_any_byte);
 }
