@@ -1,5 +1,6 @@
 #include "gateway/frame.h"
 #include "common/memory.h"
+#include "gateway/resume.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,36 +14,49 @@ static void append_member(struct buffer *buffer, const char *name, const char *v
     buffer_json_string(buffer, value, strlen(value));
 }
 
+static size_t text_size(const char *text) {
+    return text ? strlen(text) + 1 : 0;
+}
+
+// All of it is one block.
+static struct frame *frame_of(const struct stream_entry *entry, const struct buffer *text, const char *table,
+                              const char *scope) {
+    size_t table_size = text_size(table);
+    size_t scope_size = text_size(scope);
+    struct frame *frame = memory_alloc(sizeof *frame + text->length + table_size + scope_size);
+    char *block = (char *)(frame + 1);
+    memcpy(block, text->bytes, text->length);
+    *frame = (struct frame){.position = entry->position, .prev = entry->prev, .length = text->length, .bytes = block};
+    if (table) {
+        frame->table = memcpy(block + text->length, table, table_size);
+    }
+    if (scope) {
+        frame->scope = memcpy(block + text->length + table_size, scope, scope_size);
+    }
+    return frame;
+}
+
+// The op of a mark, which the dispatcher appends when it gives an entry up (dispatcher/sql/stream_fault.sql).
+static bool is_mark(const struct stream_entry *entry) {
+    return strcmp(entry->op, "damaged") == 0;
+}
+
 struct frame *frame_new(const struct stream_entry *entry) {
     assert(entry->position > 0);
     // Kept from call to call: an entry costs one allocation, its own.
     static struct buffer text;
     buffer_clear(&text);
+    if (is_mark(entry)) {
+        frame_append_reset(&text, entry->position, reset_reason_name(RESET_STREAM_DAMAGED));
+        return frame_of(entry, &text, NULL, NULL);
+    }
     buffer_format(&text, "event: change\nid: %" PRId64 "\ndata: ", entry->position);
     append_member(&text, "{\"table\":", entry->name);
     // A keyless event names the whole collection; its key is empty, so that clients read one shape.
     append_member(&text, ",\"key\":", entry->key ? entry->key : "");
     append_member(&text, ",\"op\":", entry->op);
     buffer_text(&text, "}\n\n");
-
-    size_t table_size = strlen(entry->name) + 1;
-    size_t scope_size = entry->scope ? strlen(entry->scope) + 1 : 0;
-    struct frame *frame = memory_alloc(sizeof *frame + text.length + table_size + scope_size);
-    char *block = (char *)(frame + 1);
-    memcpy(block, text.bytes, text.length);
-    memcpy(block + text.length, entry->name, table_size);
-    if (entry->scope) {
-        memcpy(block + text.length + table_size, entry->scope, scope_size);
-    }
-    *frame = (struct frame){
-        .position = entry->position,
-        .prev = entry->prev,
-        .scope = entry->scope ? block + text.length + table_size : NULL,
-        .table = block + text.length,
-        .length = text.length,
-        .bytes = block,
-    };
-    return frame;
+    return frame_of(entry, &text, entry->name, entry->scope);
 }
 
 void frame_free(struct frame *frame) {

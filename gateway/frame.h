@@ -10,11 +10,13 @@
 
 // One entry of the stream, immutable. What decides who may see it (scope, table) travels beside the bytes: it is not
 // on the wire, except that the table is part of the data.
+//
+// A mark (table NULL) says to everybody that an entry before it could not be told: a reset, whose id is its own.
 struct frame {
     int64_t position;
     int64_t prev;
     const char *scope; // NULL: none; views into the same block
-    const char *table;
+    const char *table; // NULL: a mark
     size_t length;
     const char *bytes;
 };

@@ -1,7 +1,7 @@
 // rowbell-gateway: wires the parts together.
 //
-//   source_log --pages--> stream --> ring --> subscribers --> sockets
-//   source_redis --entries--^          ^--- replay (for those who are further back)
+//   source --entries, pages--> stream --> ring --> subscribers --> sockets
+//      ^--------------------------------- replay (for those who are further back)
 //
 // A prepare and a check handle write what a loop turn appended, once before and once after the poll for events, and
 // keep the stream's timer at its due time.
@@ -34,8 +34,7 @@ struct gateway {
     struct gateway_config config;
     struct ring *ring;
     struct stream *stream;
-    struct source_log *log;
-    struct source_redis *redis; // NULL without --redis-url, and until the installation is known
+    struct stream_source source;
     struct replay *replay;
     struct subscribers *subscribers;
     struct events_endpoint endpoint;
@@ -92,47 +91,20 @@ static void tell_readiness(struct gateway *gateway) {
     const char *reason = NULL;
     if (!stream_is_ready(gateway->stream)) {
         reason = "stream: the log is not loaded yet";
-    } else if (!source_log_is_up(gateway->log) && !source_redis_is_up(gateway->redis)) {
+    } else if (!gateway->source.is_up(gateway->source.feed)) {
         reason = "stream: neither the database nor Redis is connected";
     }
     admin_endpoint_set_ready(gateway->process.admin, reason);
 }
 
-static void on_redis_entry(void *arg, const struct stream_entry *entry) {
-    struct gateway *gateway = arg;
-    stream_offer(gateway->stream, entry);
-}
-
-// Without the fast way the log is looked at more often. What was published while it was down is in the log.
-static void on_redis_change(void *arg) {
-    struct gateway *gateway = arg;
-    bool up = source_redis_is_up(gateway->redis);
-    stream_set_check_ms(gateway->stream, up ? STREAM_CHECK_MS : STREAM_POLL_MS);
-    stream_wake(gateway->stream);
-    tell_readiness(gateway);
-}
-
-static void on_log_up(void *arg, const char *installation) {
+static void on_source_up(void *arg, const char *installation) {
     struct gateway *gateway = arg;
     log_info("database_up");
-    if (gateway->stopping) {
-        return;
-    }
-    if (gateway->config.redis_url && !gateway->redis) {
-        gateway->redis = source_redis_new(&gateway->process.loop, &(struct source_redis_options){
-                                                                      .url = gateway->config.redis_url,
-                                                                      .installation = installation,
-                                                                      .stream_id = STREAM_ID,
-                                                                      .arg = gateway,
-                                                                      .on_entry = on_redis_entry,
-                                                                      .on_change = on_redis_change,
-                                                                  });
-    }
     stream_wake(gateway->stream);
     tell_readiness(gateway);
 }
 
-static void on_log_down(void *arg, const struct error *error, bool first) {
+static void on_source_down(void *arg, const struct error *error, bool first) {
     struct gateway *gateway = arg;
     if (gateway->stopping) {
         return;
@@ -145,9 +117,22 @@ static void on_log_down(void *arg, const struct error *error, bool first) {
     tell_readiness(gateway);
 }
 
-static void on_log_news(void *arg, int64_t newest) {
+// What was published while a way was down is in the log.
+static void on_source_change(void *arg) {
+    struct gateway *gateway = arg;
+    stream_set_check_ms(gateway->stream, gateway->source.check_ms(gateway->source.feed));
+    stream_wake(gateway->stream);
+    tell_readiness(gateway);
+}
+
+static void on_source_news(void *arg, int64_t newest) {
     struct gateway *gateway = arg;
     stream_hint(gateway->stream, newest);
+}
+
+static void on_source_entry(void *arg, const struct stream_entry *entry) {
+    struct gateway *gateway = arg;
+    stream_offer(gateway->stream, entry);
 }
 
 static void on_stream_ready(void *arg) {
@@ -160,9 +145,8 @@ static void on_stream_ready(void *arg) {
 
 static void on_stream_filled(void *arg, size_t count) {
     struct gateway *gateway = arg;
-    if (gateway->redis) { // without it this is the ordinary way
-        metric_add(METRIC_STREAM_GAP_FILLS, NULL, NULL, (double)count);
-        source_redis_missed(gateway->redis);
+    if (gateway->source.overlooked) {
+        gateway->source.overlooked(gateway->source.feed, count);
     }
 }
 
@@ -177,17 +161,15 @@ static void on_scrape(void *arg) {
     struct gateway *gateway = arg;
     metric_set(METRIC_STREAM_SUBSCRIBERS, NULL, NULL, (double)subscribers_count(gateway->subscribers));
     metric_set(METRIC_STREAM_POSITION, NULL, NULL, (double)ring_head(gateway->ring));
-    metric_set(METRIC_REDIS_CONNECTED, NULL, NULL, source_redis_is_up(gateway->redis));
 }
 
 static void on_drained(void *arg) {
     struct gateway *gateway = arg;
     log_info("gateway_drained");
     http_server_close(gateway->server, NULL, NULL);
-    source_log_close(gateway->log);
-    source_redis_close(gateway->redis);
     subscribers_close(gateway->subscribers);
     replay_close(gateway->replay);
+    gateway->source.close(gateway->source.feed);
     uv_close((uv_handle_t *)&gateway->before_poll, NULL);
     uv_close((uv_handle_t *)&gateway->after_poll, NULL);
     uv_close((uv_handle_t *)&gateway->stream_timer, NULL);
@@ -218,8 +200,6 @@ static void start_turn_handles(struct gateway *gateway) {
 static bool start(struct gateway *gateway, struct error *ret_error) {
     uv_loop_t *loop = &gateway->process.loop;
     const struct gateway_config *config = &gateway->config;
-    const char *url = config->common.database_url;
-    const char *direct_url = config->common.direct_database_url;
     gateway->server = http_server_new(loop,
                                       &(struct http_server_options){
                                           .listen = config->listen,
@@ -232,14 +212,11 @@ static bool start(struct gateway *gateway, struct error *ret_error) {
         return error_wrap(ret_error, "--listen");
     }
     gateway->ring = ring_new((size_t)config->ring);
-    gateway->log = source_log_new(loop, &(struct source_log_options){
-                                            .url = direct_url ? direct_url : url,
-                                            .arg = gateway,
-                                            .on_up = on_log_up,
-                                            .on_down = on_log_down,
-                                            .on_news = on_log_news,
-                                        });
-    gateway->replay = replay_new(loop, url, direct_url != NULL, (size_t)config->max_replay);
+    gateway->source = source_log_new(loop, config->common.database_url, config->common.direct_database_url);
+    if (config->redis_url) {
+        gateway->source = source_redis_new(loop, config->redis_url, STREAM_ID, gateway->source);
+    }
+    gateway->replay = replay_new(loop, &gateway->source, (size_t)config->max_replay);
     gateway->subscribers = subscribers_new(&(struct subscribers_options){
         .loop = loop,
         .ring = gateway->ring,
@@ -251,13 +228,21 @@ static bool start(struct gateway *gateway, struct error *ret_error) {
         .max_replay = (size_t)config->max_replay,
     });
     gateway->stream = stream_new(&(struct stream_options){
-        .source = source_log_port(gateway->log),
+        .source = gateway->source,
         .ring = gateway->ring,
         .arg = gateway,
         .on_ready = on_stream_ready,
         .on_filled = on_stream_filled,
         .on_rewound = on_stream_rewound,
     });
+    gateway->source.start(gateway->source.feed, &(struct stream_listener){
+                                                    .arg = gateway,
+                                                    .on_up = on_source_up,
+                                                    .on_down = on_source_down,
+                                                    .on_change = on_source_change,
+                                                    .on_news = on_source_news,
+                                                    .on_entry = on_source_entry,
+                                                });
     gateway->endpoint = (struct events_endpoint){.config = config, .subscribers = gateway->subscribers};
     start_turn_handles(gateway);
     gateway->process.on_stop = on_stop;

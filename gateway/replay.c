@@ -1,28 +1,19 @@
-// The happy path is: WAITING in the queue, ASKED when a place is free, done. The failure modes are: a database that is
-// behind our head (a standby that lags) or was lost with the question in flight (LATER: asked again), and one that is
-// away (the queue stands). Past PATIENCE_MS a request is done with an error: the client is sent away and comes back.
+// The happy path is: WAITING in the queue, ASKED when a place is free, done. The failure modes are: a log that cannot
+// know (a copy that lags or has another history: LATER, and after LAG_MS of its primary) and one that is away (the
+// queue stands). Past PATIENCE_MS a request is done with an error: the client is sent away and comes back.
 #include "gateway/replay.h"
-#include "common/clock.h"
-#include "common/db_conn.h"
-#include "common/log.h"
 #include "common/memory.h"
 #include "gateway/frame.h"
-#include "gateway/log_rows.h"
 #include "gateway/metrics.h"
-#include "gateway/source_log.h"
-#include "gateway/sql.h"
 #include <assert.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <utlist.h>
 
 enum {
     IN_FLIGHT_MOST = 8,
-    DEADLINE_MS = 10000,
-    ROWS_LOOKED_AT_MOST = 50000,
     RETRY_MS = 100,
-    PATIENCE_MS = 5000,
+    LAG_MS = 5000,
+    PATIENCE_MS = 10000,
 };
 
 struct replay_request {
@@ -30,6 +21,7 @@ struct replay_request {
     struct replay_request *prev, *next; // of `waiting` or `later`
     enum { WAITING, ASKED, LATER } state;
     bool cancelled; // while ASKED: the answer is dropped
+    bool primary;   // the copy could not tell
     int64_t after;
     int64_t head;
     const struct table_filter *tables;
@@ -39,170 +31,172 @@ struct replay_request {
 };
 
 struct replay {
-    struct db_conn *conn;
+    struct stream_source source;
     size_t max_replay;
     size_t in_flight;
     struct replay_request *waiting;
     struct replay_request *later;
     uv_timer_t retry_timer;
+    bool away; // the last answer was that nobody is there: the queue stands until the timer
     bool closing;
-    int open; // the connection and the timer
+    int open; // the timer, and each read in flight
 };
 
 static void send_waiting(struct replay *replay);
 
+static uint64_t now_ms(const struct replay *replay) {
+    return replay->source.now_ms(replay->source.arg);
+}
+
 static void finish(struct replay_request *request, const struct replay_answer *answer, const struct error *error) {
     if (!request->cancelled) {
-        metric_observe(METRIC_REPLAY_SECONDS, NULL, (double)(clock_ms() - request->started_ms) / 1000);
+        metric_observe(METRIC_REPLAY_SECONDS, NULL, (double)(now_ms(request->replay) - request->started_ms) / 1000);
         request->done(request->arg, answer, error);
     }
     free(request);
 }
 
-static bool is_out_of_patience(const struct replay_request *request) {
-    return clock_ms() - request->started_ms > PATIENCE_MS;
+static bool has_waited(const struct replay_request *request, uint64_t ms) {
+    return now_ms(request->replay) - request->started_ms > ms;
 }
 
 static void on_retry_timer(uv_timer_t *timer) {
     struct replay *replay = timer->data;
     struct replay_request *request, *following;
+    bool away = replay->away;
+    replay->away = false;
     DL_CONCAT(replay->waiting, replay->later);
     replay->later = NULL;
     DL_FOREACH_SAFE(replay->waiting, request, following) {
         request->state = WAITING;
-        if (!db_conn_is_up(replay->conn) && is_out_of_patience(request)) {
+        if (away && has_waited(request, PATIENCE_MS)) {
             struct error error;
-            error_set(&error, ERROR_CONNECT, "the database is away");
+            error_set(&error, ERROR_CONNECT, "the log is away");
             DL_DELETE(replay->waiting, request);
             finish(request, NULL, &error);
+        } else if (away && has_waited(request, LAG_MS)) {
+            request->primary = true;
         }
     }
     send_waiting(replay);
 }
 
-static void arm_retry_timer(struct replay *replay) {
-    if (!replay->closing && !uv_is_active((uv_handle_t *)&replay->retry_timer)) {
+static void ask_again_later(struct replay_request *request, const struct error *error) {
+    struct replay *replay = request->replay;
+    if (has_waited(request, PATIENCE_MS) || replay->closing) {
+        finish(request, NULL, error);
+        return;
+    }
+    request->primary = request->primary || has_waited(request, LAG_MS);
+    request->state = LATER;
+    DL_APPEND(replay->later, request);
+    if (!uv_is_active((uv_handle_t *)&replay->retry_timer)) {
         uv_timer_start(&replay->retry_timer, on_retry_timer, RETRY_MS, 0);
     }
 }
 
-static void ask_again_later(struct replay_request *request, const struct error *error) {
-    if (is_out_of_patience(request)) {
-        finish(request, NULL, error);
-        return;
-    }
-    request->state = LATER;
-    DL_APPEND(request->replay->later, request);
-    arm_retry_timer(request->replay);
-}
-
-// Appends the events of the result that pass the live filter, and counts them.
-static size_t append_frames(const PGresult *result, const struct table_filter *tables, struct buffer *frames) {
+// Appends the events that pass the live filter, and counts them.
+static size_t append_frames(const struct stream_missed *missed, const struct table_filter *tables,
+                            struct buffer *frames) {
     size_t count = 0;
-    for (int row = 0; row < PQntuples(result); row++) {
-        struct stream_entry entry;
-        if (log_row_entry(result, row, 4, &entry) && table_filter_holds(tables, entry.name)) {
-            struct frame *frame = frame_new(&entry);
+    for (size_t i = 0; i < missed->count; i++) {
+        struct frame *frame = frame_new(&missed->entries[i]);
+        if (table_filter_holds(tables, frame->table)) {
             buffer_append(frames, frame->bytes, frame->length);
-            frame_free(frame);
             count++;
         }
+        frame_free(frame);
     }
     return count;
 }
 
-static void on_answer(void *arg, const struct db_reply *reply, const struct error *error) {
-    struct replay_request *request = arg;
-    struct replay *replay = request->replay;
-    replay->in_flight--;
-    if (error || request->cancelled) {
-        if (!request->cancelled && error->code == ERROR_CONNECT) {
-            ask_again_later(request, error);
-        } else {
-            finish(request, NULL, error);
-        }
-        send_waiting(replay);
-        return;
-    }
-    const PGresult *result = reply->results[0];
+// A copy that is not behind but does not hold what we have, or does not know a position above its end: waiting longer
+// would not make it know.
+static bool only_the_primary_knows(const struct stream_missed *missed, int64_t head) {
+    return !missed->primary && missed->newest >= head;
+}
+
+static void decide(struct replay_request *request, const struct stream_missed *missed) {
     struct buffer frames = {0};
     struct replay_answer answer = {.frames = &frames};
-    answer.count = append_frames(result, request->tables, &frames);
-    answer.decision = resume_decide(request->after, request->head, replay->max_replay,
+    answer.count = append_frames(missed, request->tables, &frames);
+    answer.decision = resume_decide(request->after, request->head, request->replay->max_replay,
                                     &(struct resume_facts){
-                                        .holds = log_row_bool(result, 0, 0),
-                                        .oldest = log_row_int(result, 0, 1),
-                                        .newest = log_row_int(result, 0, 2),
+                                        .primary = missed->primary,
+                                        .holds_head = missed->holds_head,
+                                        .holds = missed->holds,
+                                        .oldest = missed->oldest,
+                                        .newest = missed->newest,
                                         .missed = answer.count,
-                                        .over_budget = log_row_bool(result, 0, 3),
+                                        .over_budget = missed->over_budget,
                                     });
     if (answer.decision.kind == RESUME_LAGGING) {
         struct error lagging;
-        error_set(&lagging, ERROR_TIMEOUT, "the database lags behind the stream");
+        error_set(&lagging, ERROR_TIMEOUT, "the log that was asked does not have the stream's end");
+        request->primary = request->primary || only_the_primary_knows(missed, request->head);
         ask_again_later(request, &lagging);
     } else {
         finish(request, &answer, NULL);
     }
     buffer_free(&frames);
-    send_waiting(replay);
 }
 
-static void ask(struct replay *replay, struct replay_request *request) {
-    char stream[16];
-    char after[24];
-    char head[24];
-    char rows[24];
-    char looked_at[24];
-    struct buffer tables = {0};
-    snprintf(stream, sizeof stream, "%d", STREAM_ID);
-    snprintf(after, sizeof after, "%" PRId64, request->after);
-    snprintf(head, sizeof head, "%" PRId64, request->head);
-    snprintf(rows, sizeof rows, "%zu", replay->max_replay + 1);
-    snprintf(looked_at, sizeof looked_at, "%d", ROWS_LOOKED_AT_MOST);
-    if (request->tables) {
-        table_filter_append_array(request->tables, &tables);
+static void closed_one(struct replay *replay) {
+    if (--replay->open == 0) {
+        free(replay);
     }
+}
+
+static void on_missed(void *arg, const struct stream_missed *missed, const struct error *error) {
+    struct replay_request *request = arg;
+    struct replay *replay = request->replay;
+    replay->in_flight--;
+    if (request->cancelled) {
+        finish(request, NULL, error);
+    } else if (!error) {
+        replay->away = false;
+        decide(request, missed);
+    } else if (error->code == ERROR_CONNECT) {
+        replay->away = true;
+        ask_again_later(request, error);
+    } else {
+        finish(request, NULL, error);
+    }
+    send_waiting(replay);
+    closed_one(replay);
+}
+
+static void ask(struct replay_request *request) {
+    struct replay *replay = request->replay;
     request->state = ASKED;
     replay->in_flight++;
-    db_query(replay->conn, &sql_replay, 6, (const char *[]){stream, after, head, rows, tables.bytes, looked_at},
-             DEADLINE_MS, on_answer, request);
-    buffer_free(&tables);
+    replay->open++;
+    replay->source.read_missed(replay->source.arg,
+                               &(struct stream_missed_ask){
+                                   .after = request->after,
+                                   .head = request->head,
+                                   .limit = replay->max_replay + 1,
+                                   .tables = request->tables,
+                                   .primary = request->primary,
+                               },
+                               on_missed, request);
 }
 
 static void send_waiting(struct replay *replay) {
-    if (replay->waiting && !db_conn_is_up(replay->conn)) {
-        arm_retry_timer(replay); // on_up comes first, or patience ends
-        return;
-    }
-    while (replay->waiting && replay->in_flight < IN_FLIGHT_MOST && !replay->closing) {
+    while (replay->waiting && replay->in_flight < IN_FLIGHT_MOST && !replay->away && !replay->closing) {
         struct replay_request *request = replay->waiting;
         DL_DELETE(replay->waiting, request);
-        ask(replay, request);
+        ask(request);
     }
 }
 
-static void on_up(void *arg, struct db_conn *conn) {
-    send_waiting(arg);
-}
-
-static void on_down(void *arg, struct db_conn *conn, const struct error *error, bool first) {
-    log_warn("replay_database_down", LOG_TEXT("error", error->text));
-}
-
-struct replay *replay_new(uv_loop_t *loop, const char *url, bool pooled, size_t max_replay) {
+struct replay *replay_new(uv_loop_t *loop, const struct stream_source *source, size_t max_replay) {
     struct replay *replay = memory_alloc(sizeof *replay);
+    replay->source = *source;
     replay->max_replay = max_replay;
-    replay->open = 2;
+    replay->open = 1;
     uv_timer_init(loop, &replay->retry_timer);
     replay->retry_timer.data = replay;
-    replay->conn = db_conn_new(loop, &(struct db_conn_options){
-                                         .url = url,
-                                         .application_name = "rowbell-gateway",
-                                         .pooled = pooled,
-                                         .arg = replay,
-                                         .on_up = on_up,
-                                         .on_down = on_down,
-                                     });
     return replay;
 }
 
@@ -215,7 +209,7 @@ struct replay_request *replay_start(struct replay *replay, int64_t after, int64_
         .after = after,
         .head = head,
         .tables = tables,
-        .started_ms = clock_ms(),
+        .started_ms = now_ms(replay),
         .done = done,
         .arg = arg,
     };
@@ -241,18 +235,8 @@ void replay_cancel(struct replay_request *request) {
     free(request);
 }
 
-static void closed_one(struct replay *replay) {
-    if (--replay->open == 0) {
-        free(replay);
-    }
-}
-
 static void on_timer_closed(uv_handle_t *handle) {
     closed_one(handle->data);
-}
-
-static void on_conn_closed(void *arg) {
-    closed_one(arg);
 }
 
 void replay_close(struct replay *replay) {
@@ -262,5 +246,4 @@ void replay_close(struct replay *replay) {
     assert(!replay->waiting && !replay->later);
     replay->closing = true;
     uv_close((uv_handle_t *)&replay->retry_timer, on_timer_closed);
-    db_conn_close(replay->conn, on_conn_closed, replay);
 }

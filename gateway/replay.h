@@ -1,9 +1,10 @@
-// replay: tells what a client missed, from the log, when the ring does not reach back that far. Own connection, so that
-// a crowd that reconnects does not hold up the following of the log; a few statements in flight, the rest in a queue.
+// replay: tells what a client missed, from the log, when the ring does not reach back that far. A few reads are in
+// flight, the rest wait in a queue. What a copy of the log cannot decide is asked of its primary.
 #pragma once
 #include "common/buffer.h"
 #include "common/error.h"
 #include "gateway/resume.h"
+#include "gateway/stream_source.h"
 #include "gateway/table_filter.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,11 +19,12 @@ struct replay_answer {
     const struct buffer *frames;     // with RESUME_REPLAY: the events in (after, head] as they go on the wire; view
     size_t count;
 };
-// Exactly once unless cancelled, never from inside replay_start. error: the database could not be asked, or lagged
-// behind `head` for too long; the client had better come again.
+// Exactly once unless cancelled, never from inside replay_start. error: the log could not be asked, or did not know for
+// too long; the client had better come again.
 typedef void replay_done(void *arg, const struct replay_answer *answer, const struct error *error);
 
-struct replay *replay_new(uv_loop_t *loop, const char *url, bool pooled, size_t max_replay);
+// The source is closed after the replay.
+struct replay *replay_new(uv_loop_t *loop, const struct stream_source *source, size_t max_replay);
 // tables: NULL for all; borrows until done or cancel.
 struct replay_request *replay_start(struct replay *replay, int64_t after, int64_t head,
                                     const struct table_filter *tables, replay_done *done, void *arg);

@@ -7,6 +7,7 @@ static const char *const reason_names[RESET_REASON_COUNT] = {
     [RESET_ID_AHEAD] = "id_ahead",
     [RESET_REPLAY_LIMIT] = "replay_limit",
     [RESET_STREAM_REWOUND] = "stream_rewound",
+    [RESET_STREAM_DAMAGED] = "stream_damaged",
 };
 
 const char *reset_reason_name(enum reset_reason reason) {
@@ -40,10 +41,14 @@ enum reset_reason resume_absence(int64_t position, int64_t oldest, int64_t newes
 }
 
 struct resume_decision resume_decide(int64_t asked, int64_t head, size_t max_replay, const struct resume_facts *facts) {
-    if (facts->newest < head) {
+    if (facts->newest < head || !facts->holds_head) {
         return (struct resume_decision){.kind = RESUME_LAGGING};
     }
     if (!facts->holds) {
+        // Another gateway may have shown it the primary's newest, which a copy does not have yet.
+        if (asked > facts->newest && !facts->primary) {
+            return (struct resume_decision){.kind = RESUME_LAGGING};
+        }
         return (struct resume_decision){RESUME_RESET, resume_absence(asked, facts->oldest, facts->newest)};
     }
     if (facts->missed > max_replay || facts->over_budget) {

@@ -22,12 +22,15 @@ enum reset_reason {
     RESET_ID_AHEAD,        // it is newer than anything in the log
     RESET_REPLAY_LIMIT,    // more happened since than is replayed
     RESET_STREAM_REWOUND,  // the database lost what was sent (a restore, a failover): it is between, yet not there
+    RESET_STREAM_DAMAGED,  // an entry could not be appended: nobody knows who should have seen it
     RESET_REASON_COUNT
 };
 const char *reset_reason_name(enum reset_reason reason);
 
 // What the log (or the ring, which is its newest part) says about a position.
 struct resume_facts {
+    bool primary;     // the primary says so (or the ring, which follows it); a copy may lag
+    bool holds_head;  // it holds the gateway's head: the same history
     bool holds;       // the log holds the position asked for
     int64_t oldest;   // of the log; read only when it does not hold it
     int64_t newest;   // of the log
@@ -38,7 +41,8 @@ struct resume_facts {
 enum resume_kind {
     RESUME_REPLAY,
     RESUME_RESET,
-    RESUME_LAGGING, // the answer came from a database that is behind this gateway: ask again
+    RESUME_LAGGING, // the answer came from a database that cannot know (a copy, one behind us): ask again, ask the
+                    // primary
 };
 struct resume_decision {
     enum resume_kind kind;

@@ -1,5 +1,8 @@
 // The happy path is: connect, LISTEN, ask for the installation's id, then on_up. The failure mode is the connection:
-// db_conn answers what is in flight with an error, and stream.c asks again after on_up.
+// db_conn answers what is in flight with an error, and who asked asks again.
+//
+// Three connections: one follows the log, one reads what clients missed, so that a crowd that reconnects does not hold
+// up the following, and one, opened when it is first needed, asks the primary when the second is a copy.
 #include "gateway/source_log.h"
 #include "common/buffer.h"
 #include "common/clock.h"
@@ -8,29 +11,46 @@
 #include "common/memory.h"
 #include "gateway/log_rows.h"
 #include "gateway/sql.h"
+#include "gateway/stream.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { READ_DEADLINE_MS = 10000, KEEPALIVE_MS = 10000 };
+enum { READ_DEADLINE_MS = 10000, KEEPALIVE_MS = 10000, ROWS_LOOKED_AT_MOST = 50000 };
 
 struct source_log {
-    struct source_log_options options;
-    struct db_conn *conn;
+    struct stream_listener listener;
+    uv_loop_t *loop;
+    char *url;        // owned
+    char *direct_url; // owned, NULL: url is the primary's
+    struct db_conn *follow;
+    struct db_conn *missed;
+    struct db_conn *primary; // NULL until needed
+    int open;                // connections, once closing
 };
 
 // What a read needs to hand its answer on.
 struct read {
     stream_page_done *page_done;
     stream_position_done *position_done;
+    stream_missed_done *missed_done;
     void *arg;
 };
 
-static struct read *read_new(stream_page_done *page_done, stream_position_done *position_done, void *arg) {
-    struct read *read = memory_alloc(sizeof *read);
-    *read = (struct read){page_done, position_done, arg};
-    return read;
+static struct read *read_new(struct read read) {
+    struct read *kept = memory_alloc(sizeof *kept);
+    *kept = read;
+    return kept;
 }
+
+// A number as a statement's parameter: a view that lives as long as the block it stands in.
+#define NUMBER(value) number_text((char[24]){0}, (int64_t)(value))
+static const char *number_text(char *ret_text, int64_t value) {
+    snprintf(ret_text, 24, "%" PRId64, value);
+    return ret_text;
+}
+
+// ---- connections ----
 
 static void on_installation(void *arg, const struct db_reply *reply, const struct error *error) {
     struct source_log *source = arg;
@@ -38,57 +58,87 @@ static void on_installation(void *arg, const struct db_reply *reply, const struc
         if (error->code != ERROR_CANCELLED) {
             log_warn("installation_unknown", LOG_TEXT("error", error->text));
         }
-        if (db_conn_is_up(source->conn)) {
-            db_conn_reset(source->conn, error->text); // tries again, with the connection's backoff
+        if (db_conn_is_up(source->follow)) {
+            db_conn_reset(source->follow, error->text); // tries again, with the connection's backoff
         }
         return;
     }
     const PGresult *result = reply->results[0];
-    source->options.on_up(source->options.arg, PQntuples(result) > 0 ? PQgetvalue(result, 0, 0) : "");
+    source->listener.on_up(source->listener.arg, PQntuples(result) > 0 ? PQgetvalue(result, 0, 0) : "");
 }
 
-static void on_up(void *arg, struct db_conn *conn) {
+static void on_follow_up(void *arg, struct db_conn *conn) {
     db_query(conn, &sql_installation, 0, NULL, READ_DEADLINE_MS, on_installation, arg);
 }
 
-static void on_down(void *arg, struct db_conn *conn, const struct error *error, bool first) {
+static void on_follow_down(void *arg, struct db_conn *conn, const struct error *error, bool first) {
     struct source_log *source = arg;
-    source->options.on_down(source->options.arg, error, first);
+    source->listener.on_down(source->listener.arg, error, first);
 }
 
 static void on_notify(void *arg, const char *channel, const char *payload) {
     struct source_log *source = arg;
-    source->options.on_news(source->options.arg, strtoll(payload, NULL, 10));
+    source->listener.on_news(source->listener.arg, strtoll(payload, NULL, 10));
 }
 
-struct source_log *source_log_new(uv_loop_t *loop, const struct source_log_options *options) {
-    static const char *const channels[] = {"rowbell_stream", NULL};
-    struct source_log *source = memory_alloc(sizeof *source);
-    source->options = *options;
-    source->conn = db_conn_new(loop, &(struct db_conn_options){
-                                         .url = options->url,
+static void on_read_down(void *arg, struct db_conn *conn, const struct error *error, bool first) {
+    log_warn("replay_database_down", LOG_TEXT("error", error->text));
+}
+
+static struct db_conn *connect_for_reads(struct source_log *source, const char *url, bool pooled) {
+    return db_conn_new(source->loop, &(struct db_conn_options){
+                                         .url = url,
                                          .application_name = "rowbell-gateway",
-                                         .keepalive_ms = KEEPALIVE_MS,
-                                         .channels = channels,
+                                         .pooled = pooled,
                                          .arg = source,
-                                         .on_up = on_up,
-                                         .on_down = on_down,
-                                         .on_notify = on_notify,
+                                         .on_down = on_read_down,
                                      });
-    return source;
 }
 
-bool source_log_is_up(const struct source_log *source) {
-    return db_conn_is_up(source->conn);
+static void feed_start(void *arg, const struct stream_listener *listener) {
+    static const char *const channels[] = {"rowbell_stream", NULL};
+    struct source_log *source = arg;
+    source->listener = *listener;
+    source->follow = db_conn_new(source->loop, &(struct db_conn_options){
+                                                   .url = source->direct_url ? source->direct_url : source->url,
+                                                   .application_name = "rowbell-gateway",
+                                                   .keepalive_ms = KEEPALIVE_MS,
+                                                   .channels = channels,
+                                                   .arg = source,
+                                                   .on_up = on_follow_up,
+                                                   .on_down = on_follow_down,
+                                                   .on_notify = on_notify,
+                                               });
+    source->missed = connect_for_reads(source, source->url, source->direct_url != NULL);
 }
 
-void source_log_close(struct source_log *source) {
-    if (source) {
-        db_conn_close(source->conn, free, source);
+static bool feed_is_up(void *arg) {
+    const struct source_log *source = arg;
+    return db_conn_is_up(source->follow);
+}
+
+static unsigned feed_check_ms(void *arg) {
+    return STREAM_CHECK_MS;
+}
+
+static void on_closed(void *arg) {
+    struct source_log *source = arg;
+    if (--source->open == 0) {
+        free(source->url);
+        free(source->direct_url);
+        free(source);
     }
 }
 
-// ---- the port ----
+static void feed_close(void *arg) {
+    struct source_log *source = arg;
+    source->open = 3;
+    db_conn_close(source->follow, on_closed, source);
+    db_conn_close(source->missed, on_closed, source);
+    db_conn_close(source->primary, on_closed, source);
+}
+
+// ---- following ----
 
 static uint64_t port_now_ms(void *arg) {
     return clock_ms();
@@ -102,12 +152,22 @@ static void on_position(void *arg, const struct db_reply *reply, const struct er
 
 static void port_begin(void *arg, size_t depth, stream_position_done *done, void *done_arg) {
     struct source_log *source = arg;
-    char stream[16];
-    char entries[24];
-    snprintf(stream, sizeof stream, "%d", STREAM_ID);
-    snprintf(entries, sizeof entries, "%zu", depth);
-    db_query(source->conn, &sql_log_begin, 2, (const char *[]){stream, entries}, READ_DEADLINE_MS, on_position,
-             read_new(NULL, done, done_arg));
+    const char *values[] = {NUMBER(STREAM_ID), NUMBER(depth)};
+    db_query(source->follow, &sql_log_begin, 2, values, READ_DEADLINE_MS, on_position,
+             read_new((struct read){.position_done = done, .arg = done_arg}));
+}
+
+// The entries of a result from this column on; returns owned.
+static struct stream_entry *entries_new(const PGresult *result, int column, size_t *ret_count) {
+    int rows = PQntuples(result);
+    struct stream_entry *entries = memory_alloc((size_t)rows * sizeof *entries);
+    *ret_count = 0;
+    for (int row = 0; row < rows; row++) {
+        if (log_row_entry(result, row, column, &entries[*ret_count])) {
+            ++*ret_count;
+        }
+    }
+    return entries;
 }
 
 static void on_page(void *arg, const struct db_reply *reply, const struct error *error) {
@@ -118,19 +178,13 @@ static void on_page(void *arg, const struct db_reply *reply, const struct error 
         return;
     }
     const PGresult *result = reply->results[0];
-    int rows = PQntuples(result);
-    struct stream_entry *entries = memory_alloc((size_t)rows * sizeof *entries);
     struct stream_page page = {
         .holds = log_row_bool(result, 0, 0),
         .oldest = log_row_int(result, 0, 1),
         .newest = log_row_int(result, 0, 2),
-        .entries = entries,
     };
-    for (int row = 0; row < rows; row++) {
-        if (log_row_entry(result, row, 3, &entries[page.count])) {
-            page.count++;
-        }
-    }
+    struct stream_entry *entries = entries_new(result, 3, &page.count);
+    page.entries = entries;
     read->page_done(read->arg, &page, NULL);
     free(entries);
     free(read);
@@ -138,37 +192,88 @@ static void on_page(void *arg, const struct db_reply *reply, const struct error 
 
 static void port_read_after(void *arg, int64_t position, size_t limit, stream_page_done *done, void *done_arg) {
     struct source_log *source = arg;
-    char stream[16];
-    char after[24];
-    char most[24];
-    snprintf(stream, sizeof stream, "%d", STREAM_ID);
-    snprintf(after, sizeof after, "%" PRId64, position);
-    snprintf(most, sizeof most, "%zu", limit);
-    db_query(source->conn, &sql_log_after, 3, (const char *[]){stream, after, most}, READ_DEADLINE_MS, on_page,
-             read_new(done, NULL, done_arg));
+    const char *values[] = {NUMBER(STREAM_ID), NUMBER(position), NUMBER(limit)};
+    db_query(source->follow, &sql_log_after, 3, values, READ_DEADLINE_MS, on_page,
+             read_new((struct read){.page_done = done, .arg = done_arg}));
 }
 
 static void port_newest_held(void *arg, const int64_t *positions, size_t count, stream_position_done *done,
                              void *done_arg) {
     struct source_log *source = arg;
-    char stream[16];
     struct buffer array = {0};
-    snprintf(stream, sizeof stream, "%d", STREAM_ID);
     for (size_t i = 0; i < count; i++) {
         buffer_format(&array, "%c%" PRId64, i == 0 ? '{' : ',', positions[i]);
     }
     buffer_char(&array, '}');
-    db_query(source->conn, &sql_log_newest_held, 2, (const char *[]){stream, array.bytes}, READ_DEADLINE_MS,
-             on_position, read_new(NULL, done, done_arg));
+    const char *values[] = {NUMBER(STREAM_ID), array.bytes};
+    db_query(source->follow, &sql_log_newest_held, 2, values, READ_DEADLINE_MS, on_position,
+             read_new((struct read){.position_done = done, .arg = done_arg}));
     buffer_free(&array);
 }
 
-struct stream_source source_log_port(struct source_log *source) {
+// ---- what a client missed ----
+
+static void on_missed(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct read *read = arg;
+    if (error) {
+        read->missed_done(read->arg, NULL, error);
+        free(read);
+        return;
+    }
+    const PGresult *result = reply->results[0];
+    struct stream_missed missed = {
+        .holds = log_row_bool(result, 0, 0),
+        .oldest = log_row_int(result, 0, 1),
+        .newest = log_row_int(result, 0, 2),
+        .over_budget = log_row_bool(result, 0, 3),
+        .holds_head = log_row_bool(result, 0, 4),
+        .primary = log_row_bool(result, 0, 5),
+    };
+    struct stream_entry *entries = entries_new(result, 6, &missed.count);
+    missed.entries = entries;
+    read->missed_done(read->arg, &missed, NULL);
+    free(entries);
+    free(read);
+}
+
+static void port_read_missed(void *arg, const struct stream_missed_ask *ask, stream_missed_done *done, void *done_arg) {
+    struct source_log *source = arg;
+    struct db_conn *conn = source->missed;
+    struct buffer tables = {0};
+    if (ask->primary && source->direct_url) {
+        if (!source->primary) {
+            source->primary = connect_for_reads(source, source->direct_url, false);
+        }
+        conn = source->primary;
+    }
+    if (ask->tables) {
+        table_filter_append_array(ask->tables, &tables);
+    }
+    const char *values[] = {NUMBER(STREAM_ID),  NUMBER(ask->after), NUMBER(ask->head),
+                            NUMBER(ask->limit), tables.bytes,       NUMBER(ROWS_LOOKED_AT_MOST)};
+    db_query(conn, &sql_replay, 6, values, READ_DEADLINE_MS, on_missed,
+             read_new((struct read){.missed_done = done, .arg = done_arg}));
+    buffer_free(&tables);
+}
+
+struct stream_source source_log_new(uv_loop_t *loop, const char *url, const char *direct_url) {
+    struct source_log *source = memory_alloc(sizeof *source);
+    *source = (struct source_log){
+        .loop = loop,
+        .url = memory_copy_text(url),
+        .direct_url = direct_url ? memory_copy_text(direct_url) : NULL,
+    };
     return (struct stream_source){
         .arg = source,
         .now_ms = port_now_ms,
         .begin = port_begin,
         .read_after = port_read_after,
         .newest_held = port_newest_held,
+        .read_missed = port_read_missed,
+        .feed = source,
+        .start = feed_start,
+        .is_up = feed_is_up,
+        .check_ms = feed_check_ms,
+        .close = feed_close,
     };
 }

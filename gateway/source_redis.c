@@ -1,9 +1,16 @@
+// The happy path is: the log comes up and says the installation, its channel is subscribed to, entries are pushed as
+// they come. The failure modes are: a link that is down (redis_conn tries again by itself) and one that is up in TCP
+// and delivers nothing, because of a failover behind it, say. What arrives is the judge: while the log brings what this
+// link should have brought the log is compared as often as without Redis, and when that goes on the link is opened
+// anew.
 #include "gateway/source_redis.h"
 #include "common/buffer.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/memory.h"
 #include "common/redis_conn.h"
+#include "gateway/metrics.h"
+#include "gateway/stream.h"
 #include <stdlib.h>
 
 // How often the log must have been first, with nothing from Redis in between, until the link counts as dead. A
@@ -11,79 +18,148 @@
 enum { MISSES_MOST = 3, REOPEN_MS = 30000 };
 
 struct source_redis {
-    struct source_redis_options options;
-    struct redis_conn *conn;
-    struct buffer message; // messages are read in place
-    unsigned misses;
-    uint64_t reopened_ms;
+    struct stream_source log; // owned
+    struct stream_listener listener;
+    uv_loop_t *loop;
+    char *url; // owned
+    int stream_id;
+    struct redis_conn *conn; // NULL until the installation is known
+    struct buffer message;   // messages are read in place
+    unsigned misses;         // in a row
+    uint64_t reopened_ms;    // 0: never
     bool version_told;
 };
 
+static void tell_change(struct source_redis *source) {
+    source->listener.on_change(source->listener.arg);
+}
+
+// ---- the link ----
+
 static void on_message(void *arg, const char *bytes, size_t length) {
     struct source_redis *source = arg;
+    bool delivers_again = source->misses > 0;
     source->misses = 0;
     buffer_clear(&source->message);
     buffer_append(&source->message, bytes, length);
-    bool known = stream_message_read(source->message.bytes, length, source->options.on_entry, source->options.arg);
+    bool known = stream_message_read(source->message.bytes, length, source->listener.on_entry, source->listener.arg);
     if (!known && !source->version_told) {
         source->version_told = true; // the log has what it says; one line is enough
         log_warn("redis_message_unknown", LOG_INT("bytes", length));
     }
+    if (delivers_again) {
+        tell_change(source);
+    }
 }
 
-static void on_up(void *arg) {
+static void on_redis_up(void *arg) {
     struct source_redis *source = arg;
     source->misses = 0;
     log_info("redis_up");
-    source->options.on_change(source->options.arg);
+    metric_set(METRIC_REDIS_CONNECTED, NULL, NULL, 1);
+    tell_change(source);
 }
 
-static void on_down(void *arg, const struct error *error) {
+static void on_redis_down(void *arg, const struct error *error) {
     struct source_redis *source = arg;
     log_warn("redis_down", LOG_TEXT("error", error->text));
-    source->options.on_change(source->options.arg);
+    metric_set(METRIC_REDIS_CONNECTED, NULL, NULL, 0);
+    tell_change(source);
 }
 
-struct source_redis *source_redis_new(uv_loop_t *loop, const struct source_redis_options *options) {
-    char channel[200];
-    stream_channel(channel, sizeof channel, options->installation, options->stream_id);
-    struct source_redis *source = memory_alloc(sizeof *source);
-    source->options = *options;
-    source->options.installation = NULL; // the caller's, not kept
-    source->conn = redis_conn_new(loop, &(struct redis_conn_options){
-                                            .url = options->url,
-                                            .channel = channel,
-                                            .arg = source,
-                                            .on_up = on_up,
-                                            .on_down = on_down,
-                                            .on_message = on_message,
-                                        });
-    return source;
-}
-
-bool source_redis_is_up(const struct source_redis *source) {
-    return source && redis_conn_is_up(source->conn);
-}
-
-void source_redis_missed(struct source_redis *source) {
-    uint64_t now = clock_ms();
-    if (!source_redis_is_up(source) || ++source->misses < MISSES_MOST || now - source->reopened_ms < REOPEN_MS) {
+static void feed_overlooked(void *arg, size_t count) {
+    struct source_redis *source = arg;
+    metric_add(METRIC_STREAM_GAP_FILLS, NULL, NULL, (double)count);
+    if (!source->conn || !redis_conn_is_up(source->conn)) {
         return;
     }
-    source->misses = 0;
+    uint64_t now = clock_ms();
+    if (source->misses++ == 0) {
+        tell_change(source);
+    }
+    if (source->misses < MISSES_MOST || (source->reopened_ms != 0 && now - source->reopened_ms < REOPEN_MS)) {
+        return;
+    }
     source->reopened_ms = now;
     log_warn("redis_silent");
     redis_conn_reset(source->conn, "delivers nothing");
 }
 
+// ---- the log behind it ----
+
+static void on_log_up(void *arg, const char *installation) {
+    struct source_redis *source = arg;
+    if (!source->conn) {
+        char channel[200];
+        stream_channel(channel, sizeof channel, installation, source->stream_id);
+        source->conn = redis_conn_new(source->loop, &(struct redis_conn_options){
+                                                        .url = source->url,
+                                                        .channel = channel,
+                                                        .arg = source,
+                                                        .on_up = on_redis_up,
+                                                        .on_down = on_redis_down,
+                                                        .on_message = on_message,
+                                                    });
+    }
+    source->listener.on_up(source->listener.arg, installation);
+}
+
+static void on_log_down(void *arg, const struct error *error, bool first) {
+    struct source_redis *source = arg;
+    source->listener.on_down(source->listener.arg, error, first);
+}
+
+static void on_log_news(void *arg, int64_t newest) {
+    struct source_redis *source = arg;
+    source->listener.on_news(source->listener.arg, newest);
+}
+
+static void feed_start(void *arg, const struct stream_listener *listener) {
+    struct source_redis *source = arg;
+    source->listener = *listener;
+    source->log.start(source->log.feed, &(struct stream_listener){
+                                            .arg = source,
+                                            .on_up = on_log_up,
+                                            .on_down = on_log_down,
+                                            .on_news = on_log_news,
+                                        });
+}
+
+// ---- the feed ----
+
+static bool feed_is_up(void *arg) {
+    const struct source_redis *source = arg;
+    return (source->conn && redis_conn_is_up(source->conn)) || source->log.is_up(source->log.feed);
+}
+
+static unsigned feed_check_ms(void *arg) {
+    const struct source_redis *source = arg;
+    bool delivers = source->conn && redis_conn_is_up(source->conn) && source->misses == 0;
+    return delivers ? STREAM_CHECK_MS : STREAM_POLL_MS;
+}
+
 static void on_closed(void *arg) {
     struct source_redis *source = arg;
     buffer_free(&source->message);
+    free(source->url);
     free(source);
 }
 
-void source_redis_close(struct source_redis *source) {
-    if (source) {
-        redis_conn_close(source->conn, on_closed, source);
-    }
+static void feed_close(void *arg) {
+    struct source_redis *source = arg;
+    source->log.close(source->log.feed);
+    redis_conn_close(source->conn, on_closed, source);
+}
+
+struct stream_source source_redis_new(uv_loop_t *loop, const char *url, int stream_id, struct stream_source log) {
+    struct source_redis *source = memory_alloc(sizeof *source);
+    *source = (struct source_redis){.log = log, .loop = loop, .url = memory_copy_text(url), .stream_id = stream_id};
+    struct stream_source port = log; // reads are the log's
+    port.feed = source;
+    port.start = feed_start;
+    port.overlooked = feed_overlooked;
+    port.is_up = feed_is_up;
+    port.check_ms = feed_check_ms;
+    port.close = feed_close;
+    return port;
 }

@@ -298,6 +298,15 @@ static void subscriber_overrun(struct subscriber *subscriber) {
     subscriber_join(subscriber);
 }
 
+// A mark resets everybody.
+static void count_marks(const struct subscribers *all, uint64_t begin, uint64_t end) {
+    for (uint64_t s = begin; s < end; s++) {
+        if (!ring_at(all->options.ring, s)->table) {
+            metric_add(METRIC_STREAM_RESETS, reset_reason_name(RESET_STREAM_DAMAGED), NULL, (double)all->count);
+        }
+    }
+}
+
 void subscribers_flush(struct subscribers *all) {
     const struct ring *ring = all->options.ring;
     uint64_t begin = all->flushed;
@@ -307,6 +316,7 @@ void subscribers_flush(struct subscribers *all) {
     }
     bool overrun = begin < ring_begin(ring);
     all->flushed = end;
+    count_marks(all, overrun ? ring_begin(ring) : begin, end);
     struct subscriber *subscriber, *following;
     DL_FOREACH_SAFE(all->list, subscriber, following) {
         if (subscriber->state == LIVE && overrun) {
@@ -402,6 +412,8 @@ static void subscriber_resume(struct subscriber *subscriber, int64_t position) {
     metric_add(METRIC_STREAM_OPENED, "ring", NULL, 1);
     uint64_t first;
     struct resume_facts facts = {
+        .primary = true,
+        .holds_head = true,
         .holds = true,
         .newest = ring_head(ring),
         .missed = count_visible(subscriber, sequence, ring_end(ring), &first),

@@ -22,7 +22,7 @@ void table_filter_add(struct table_filter **filter, const char *name) {
 }
 
 bool table_filter_holds(const struct table_filter *filter, const char *name) {
-    if (!filter) {
+    if (!filter || !name) {
         return true;
     }
     for (const char *n = filter->names; n < filter->names + filter->size; n += strlen(n) + 1) {

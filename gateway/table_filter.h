@@ -8,6 +8,7 @@ struct table_filter;
 
 // Adds a name to *filter, making the filter at the first one. Duplicates are dropped.
 void table_filter_add(struct table_filter **filter, const char *name);
+// A NULL name is everybody's.
 bool table_filter_holds(const struct table_filter *filter, const char *name);
 // PostgreSQL text[] literal; for replay's statement.
 void table_filter_append_array(const struct table_filter *filter, struct buffer *buffer);

@@ -46,16 +46,25 @@ static const struct {
     enum resume_kind kind;
     enum reset_reason reason;
 } decisions[] = {
-    {"held, nothing missed", 200, 200, {true, 0, 200, 0, false}, RESUME_REPLAY, 0},
-    {"held, as much as is replayed", 150, 200, {true, 0, 200, 10, false}, RESUME_REPLAY, 0},
-    {"held, one more", 149, 200, {true, 0, 200, 11, false}, RESUME_RESET, RESET_REPLAY_LIMIT},
-    {"held, too many rows to look at", 120, 200, {true, 0, 200, 3, true}, RESUME_RESET, RESET_REPLAY_LIMIT},
-    {"pruned", 99, 200, {false, 100, 200, 0, false}, RESUME_RESET, RESET_HISTORY_EXPIRED},
-    {"from nowhere", 201, 200, {false, 100, 200, 0, false}, RESUME_RESET, RESET_ID_AHEAD},
-    {"lost by the database", 150, 200, {false, 100, 200, 0, false}, RESUME_RESET, RESET_STREAM_REWOUND},
-    {"another gateway is ahead", 210, 200, {true, 0, 220, 0, false}, RESUME_REPLAY, 0},
-    {"the database lags", 150, 200, {true, 0, 190, 0, false}, RESUME_LAGGING, 0},
-    {"the database lags: ahead is not decided", 195, 200, {false, 100, 190, 0, false}, RESUME_LAGGING, 0},
+    {"held, nothing missed", 200, 200, {true, true, true, 0, 200, 0, false}, RESUME_REPLAY, 0},
+    {"held, as much as is replayed", 150, 200, {true, true, true, 0, 200, 10, false}, RESUME_REPLAY, 0},
+    {"held, one more", 149, 200, {true, true, true, 0, 200, 11, false}, RESUME_RESET, RESET_REPLAY_LIMIT},
+    {"held, too many rows to look at", 120, 200, {true, true, true, 0, 200, 3, true}, RESUME_RESET, RESET_REPLAY_LIMIT},
+    {"pruned", 99, 200, {true, true, false, 100, 200, 0, false}, RESUME_RESET, RESET_HISTORY_EXPIRED},
+    {"from nowhere", 201, 200, {true, true, false, 100, 200, 0, false}, RESUME_RESET, RESET_ID_AHEAD},
+    {"lost by the database", 150, 200, {true, true, false, 100, 200, 0, false}, RESUME_RESET, RESET_STREAM_REWOUND},
+    {"another gateway is ahead", 210, 200, {true, true, true, 0, 220, 0, false}, RESUME_REPLAY, 0},
+    {"the database lags", 150, 200, {true, true, true, 0, 190, 0, false}, RESUME_LAGGING, 0},
+    {"a copy does not know ahead", 201, 200, {false, true, false, 100, 200, 0, false}, RESUME_LAGGING, 0},
+    {"a copy knows what was pruned",
+     99,
+     200,
+     {false, true, false, 100, 200, 0, false},
+     RESUME_RESET,
+     RESET_HISTORY_EXPIRED},
+    {"a copy with another history", 150, 200, {false, false, true, 100, 300, 0, false}, RESUME_LAGGING, 0},
+    {"our head is gone", 150, 200, {true, false, true, 100, 300, 0, false}, RESUME_LAGGING, 0},
+    {"the database lags: ahead is not decided", 195, 200, {true, true, false, 100, 190, 0, false}, RESUME_LAGGING, 0},
 };
 
 START_TEST(what_it_is_owed) {
@@ -74,6 +83,7 @@ START_TEST(reasons_are_the_published_strings) {
     ck_assert_str_eq(reset_reason_name(RESET_ID_AHEAD), "id_ahead");
     ck_assert_str_eq(reset_reason_name(RESET_REPLAY_LIMIT), "replay_limit");
     ck_assert_str_eq(reset_reason_name(RESET_STREAM_REWOUND), "stream_rewound");
+    ck_assert_str_eq(reset_reason_name(RESET_STREAM_DAMAGED), "stream_damaged");
 }
 END_TEST
 
