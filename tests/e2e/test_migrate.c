@@ -264,20 +264,24 @@ START_TEST(test_migrate_failure_names_the_file_and_rolls_back) {
 }
 END_TEST
 
+static int rows_for(PGconn *conn, const char *sql, const char *parameter) {
+    PGresult *result = PQexecParams(conn, sql, 1, NULL, (const char *const[]){parameter}, NULL, NULL, 0);
+    int rows = PQntuples(result);
+    PQclear(result);
+    return rows;
+}
+
 START_TEST(test_migrate_json) {
     fixture_database();
     PGconn *conn = fixture_connect();
     expect_status(RUN("migrate", "--json"), 0);
-    ck_assert_int_eq(PQntuples(PQexecParams(conn, "select where $1::jsonb -> 'applied' = '[]'", 1, NULL,
-                                            (const char *const[]){out}, NULL, NULL, 0)),
-                     1);
+    ck_assert_int_eq(rows_for(conn, "select where $1::jsonb -> 'applied' = '[]'", out), 1);
     expect_status(RUN("migrate", "--status", "--json"), 0);
-    ck_assert_int_eq(
-        PQntuples(PQexecParams(conn,
-                               "select from jsonb_array_elements($1::jsonb) m where m ->> 'state' = 'applied' and "
-                               "m ->> 'applied_at' like '20__-__-__T__:__:__Z' and m ->> 'name' = '0001_outbox'",
-                               1, NULL, (const char *const[]){out}, NULL, NULL, 0)),
-        1);
+    ck_assert_int_eq(rows_for(conn,
+                              "select from jsonb_array_elements($1::jsonb) m where m ->> 'state' = 'applied' and "
+                              "m ->> 'applied_at' like '20__-__-__T__:__:__Z' and m ->> 'name' = '0001_outbox'",
+                              out),
+                     1);
 }
 END_TEST
 

@@ -506,8 +506,8 @@ START_TEST(a_sleeping_relay_is_woken_by_a_writer_and_by_nobody_else) {
     sql_wait(conn, 10000, ALL_FANNED);
     // A write that rolls back, or changes nothing, announces nothing.
     sql_wait(conn, 10000, SLEEPS);
-    while (PQconsumeInput(conn) && PQnotifies(conn))
-        ;
+    for (PGnotify *earlier; PQconsumeInput(conn) && (earlier = PQnotifies(conn)) != NULL;)
+        PQfreemem(earlier);
     sql_run(conn, "begin; insert into posts values (9, 'x', null); rollback; update posts set title = title");
     sql_run(conn, "select pg_notify('rowbell_events', 'last')");
     PGnotify *notify = NULL;
@@ -531,7 +531,9 @@ START_TEST(writers_pay_no_notify_while_a_relay_is_awake) {
     sql_run(awake, "select pg_advisory_unlock_shared(x'726f7766'::int, 0)");
     sql_run(conn, "insert into posts values (2, 'x', null)");
     ck_assert_int_eq(PQconsumeInput(conn), 1);
-    ck_assert_ptr_nonnull(PQnotifies(conn));
+    PGnotify *notify = PQnotifies(conn);
+    ck_assert_ptr_nonnull(notify);
+    PQfreemem(notify);
     ck_assert_int_eq(
         sql_int(conn, "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"), 0);
 }
