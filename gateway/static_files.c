@@ -10,6 +10,7 @@ static struct {
     {{"/openapi.json", "application/json", false, NULL}, "openapi.json"},
     {{"/", "text/html; charset=utf-8", true, NULL}, "index.html"},
     {{"/demo.js", "text/javascript; charset=utf-8", true, NULL}, "demo.js"},
+    {{"/rowbell.js", "text/javascript; charset=utf-8", true, NULL}, "rowbell.js"},
     {{"/demo.css", "text/css; charset=utf-8", true, NULL}, "demo.css"},
 };
 

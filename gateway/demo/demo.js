@@ -1,6 +1,6 @@
-// The demo page: one EventSource on /events, and what it says. ?ping=1, so that the opening position is an event that a
-// script sees. Element ids and data attributes are what the page's test looks at.
-"use strict";
+// The demo page: what the stream says, by rowbell.js. All tabs of this page share one connection. Element ids and data
+// attributes are what the page's tests look at.
+import { connect } from "./rowbell.js";
 
 const SHOWN_MOST = 200;
 const element = (id) => document.getElementById(id);
@@ -13,12 +13,6 @@ function showState(state) {
   element("state").dataset.state = state;
 }
 
-function showPosition(event) {
-  if (event.lastEventId) {
-    element("last-id").textContent = event.lastEventId;
-  }
-}
-
 function span(className, text) {
   const made = document.createElement("span");
   made.className = className;
@@ -26,8 +20,7 @@ function span(className, text) {
   return made;
 }
 
-function showChange(event) {
-  const change = JSON.parse(event.data);
+function showChange(change) {
   const item = document.createElement("li");
   item.dataset.table = change.table;
   item.dataset.key = change.key;
@@ -44,21 +37,22 @@ function showChange(event) {
   }
   element("empty").hidden = true;
   element("count").textContent = String(++seen);
-  showPosition(event);
 }
 
-function showReset(event) {
-  const { reason } = JSON.parse(event.data);
+function showReset(reason) {
   element("resets").textContent = String(++resets);
   element("reset-banner").textContent =
     `The stream could not be resumed (${reason}). A page would now refetch everything that it shows.`;
   element("reset-banner").hidden = false;
-  showPosition(event);
 }
 
-const source = new EventSource("/events?ping=1");
-source.addEventListener("open", () => showState("open"));
-source.addEventListener("error", () => showState(source.readyState === EventSource.CLOSED ? "closed" : "reconnecting"));
-source.addEventListener("ping", showPosition);
-source.addEventListener("change", showChange);
-source.addEventListener("reset", showReset);
+connect("/events", {
+  onState: showState,
+  onChange: showChange,
+  onReset: showReset,
+  onPosition: (position) => {
+    if (position) element("last-id").textContent = position;
+  },
+  // A hint for tests: how long silence is believed. The default is a minute.
+  silenceMs: Number(new URLSearchParams(location.search).get("silence_ms")) || undefined,
+});

@@ -1,8 +1,7 @@
 // The demo page in a real browser: what psql changes is on the page within a second (G5, through every process).
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { chromium } from 'playwright-core';
+import { chromiumStart } from './chromium.mjs';
 import { daemonStart, databaseMake, everythingStop, listenPort, psql } from './harness.mjs';
 
 let browser;
@@ -15,16 +14,7 @@ before(async () => {
     daemonStart('dispatcher');
     const port = await listenPort(daemonStart('gateway', '--listen', '127.0.0.1:0', '--demo'));
 
-    const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
-    assert.ok(executablePath, 'no Chromium: apt-get install chromium');
-    browser = await chromium.launch({
-        executablePath,
-        args: [
-            ...(process.getuid() === 0 ? ['--no-sandbox'] : []),
-            '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-            '--disable-component-update', '--disable-sync', '--no-proxy-server',
-        ],
-    });
+    browser = await chromiumStart();
     page = await browser.newPage();
     page.on('console', (message) => message.type() === 'error' && problems.push(message.text()));
     page.on('pageerror', (error) => problems.push(String(error)));

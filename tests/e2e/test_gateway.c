@@ -969,7 +969,8 @@ START_TEST(documents_and_the_demo_page) {
         const char *holds;
     } files[] = {{"/openapi.json", "\"history_expired\""},
                  {"/", "id=\"changes\""},
-                 {"/demo.js", "EventSource(\"/events?ping=1\")"},
+                 {"/demo.js", "connect(\"/events\""},
+                 {"/rowbell.js", "export function connect("},
                  {"/demo.css", "prefers-color-scheme"}};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         char url[100];
