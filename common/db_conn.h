@@ -58,6 +58,7 @@ struct db_conn_options {
     void (*on_notify)(void *arg, const char *channel, const char *payload);
 };
 
+// Calls nobody before it has returned.
 struct db_conn *db_conn_new(uv_loop_t *loop, const struct db_conn_options *options);
 bool db_conn_is_up(const struct db_conn *conn);
 uint64_t db_conn_answered_ms(const struct db_conn *conn); // clock_ms of the last answer; 0 before the first

@@ -71,35 +71,34 @@ static bool is_sqlstate(const char *text) {
     return true;
 }
 
+// "...: FATAL:  28P01: text" -> at "28P01", or NULL. The severity may be in the server's language.
+static const char *sqlstate_find(const char *line, const char *end) {
+    for (const char *c = line; c + 10 <= end; c++) {
+        if (has_prefix(c, ":  ") && is_sqlstate(c + 3) && has_prefix(c + 8, ": "))
+            return c + 3;
+    }
+    return NULL;
+}
+
 // libpq tells the SQLSTATE of a refused connection only inside its text, and only with PQERRORS_VERBOSE:
 //   connection to server at "127.0.0.1", port 5432 failed: FATAL:  28P01: password authentication failed for user "a"
 //   LOCATION:  auth_failed, auth.c:330
-// One paragraph for each address that was tried. The last with an SQLSTATE counts, else the last.
+// One paragraph for each address that was tried, each with advice on further lines. The last with an SQLSTATE counts,
+// else the last, else (no address was tried) the first line.
 void db_error_from_conn(const PGconn *conn, struct error *ret_error) {
-    const char *best = NULL, *best_state = NULL, *fallback = NULL;
+    const char *best = NULL, *best_state = NULL;
     for (const char *line = PQerrorMessage(conn); *line;) {
-        size_t length = strcspn(line, "\n");
-        const char *end = line + length;
-        bool advice = *line == '\t' || has_prefix(line, "LOCATION:") || has_prefix(line, "DETAIL:") ||
-                      has_prefix(line, "HINT:") || has_prefix(line, "CONTEXT:");
-        if (length && !advice) {
-            fallback = line;
-            for (const char *c = line; c + 10 <= end; c++) {
-                if (has_prefix(c, ":  ") && is_sqlstate(c + 3) && has_prefix(c + 8, ": ")) {
-                    best = line;
-                    best_state = c + 3;
-                    break;
-                }
-            }
+        const char *end = line + strcspn(line, "\n");
+        const char *state = sqlstate_find(line, end);
+        if (state || !best || (!best_state && has_prefix(line, "connection to server"))) {
+            best = line;
+            best_state = state;
         }
         line = *end ? end + 1 : end;
     }
-    if (!best) {
-        int length = fallback ? (int)strcspn(fallback, "\n") : 0;
-        if (length)
-            error_set(ret_error, ERROR_CONNECT, "%.*s", length, fallback);
-        else
-            error_set(ret_error, ERROR_CONNECT, "no reason given");
+    if (!best_state) {
+        best = best && *best != '\n' ? best : "no reason given";
+        error_set(ret_error, ERROR_CONNECT, "%.*s", (int)strcspn(best, "\n"), best);
         return;
     }
     char sqlstate[6] = "";

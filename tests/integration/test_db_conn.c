@@ -157,7 +157,7 @@ static void set_up(void) {
 }
 
 static void tear_down(void) {
-    uv_run(&loop, UV_RUN_DEFAULT); // a lookup of a name goes on after its connection was closed
+    uv_run(&loop, UV_RUN_DEFAULT);             // a lookup of a name goes on after its connection was closed
     ck_assert_int_eq(uv_loop_close(&loop), 0); // nothing was left behind
 }
 
@@ -590,6 +590,9 @@ START_TEST(start_tells_why_it_failed) {
     snprintf(url, sizeof(url), "postgres://%s:%s@%s:%s/no_such_database", PQuser(pg), PQpass(pg), PQhost(pg),
              PQport(pg));
     assert_first_down(url, ERROR_AUTH, "\"no_such_database\" does not exist");
+    snprintf(url, sizeof(url), "postgres://a:hunter2@%s:%s/x?sslmode=verify-full&sslrootcert=/no/such/file", PQhost(pg),
+             PQport(pg));
+    assert_first_down(url, ERROR_CONNECT, "failed: "); // the reason, not the advice on the lines after it
     assert_first_down("postgres://a:hunter2@127.0.0.1:1/x", ERROR_CONNECT, "Connection refused");
     assert_first_down("postgres://a:hunter2@localhost:1/x", ERROR_CONNECT, "Connection refused");
     assert_first_down("postgres://a:hunter2@no-such-host.invalid/x", ERROR_CONNECT, "no-such-host.invalid");
