@@ -79,6 +79,13 @@ static size_t utf8_next(const unsigned char *bytes, size_t length, bool *ret_val
     return 1;
 }
 
+bool utf8_is_valid(const char *text, size_t length) {
+    bool valid = true;
+    for (size_t i = 0; i < length && valid;)
+        i += utf8_next((const unsigned char *)text + i, length - i, &valid);
+    return valid;
+}
+
 static void json_ascii(struct buffer *buffer, unsigned char c) {
     static const char escapes[0x80] = {
         ['"'] = '"', ['\\'] = '\\', ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};

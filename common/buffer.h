@@ -1,6 +1,7 @@
 // buffer: growing bytes. Invariant: bytes[length] is a NUL that is not counted, so .bytes is also a C string once
 // anything was appended (before that bytes is NULL; buffer_text gives "").
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,3 +21,4 @@ void buffer_consume(struct buffer *buffer, size_t length); // drops the first by
 void buffer_clear(struct buffer *buffer);                  // keeps the memory
 void buffer_free(struct buffer *buffer);                   // gives it back; the buffer is empty and usable again
 const char *buffer_cstr(const struct buffer *buffer);      // view, "" when empty
+bool utf8_is_valid(const char *text, size_t length);       // RFC 3629: no surrogates, nothing overlong

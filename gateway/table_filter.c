@@ -1,5 +1,6 @@
 #include "gateway/table_filter.h"
 #include "common/memory.h"
+#include "gateway/sql_array.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,19 +34,27 @@ bool table_filter_holds(const struct table_filter *filter, const char *name) {
     return false;
 }
 
-void table_filter_append_array(const struct table_filter *filter, struct buffer *buffer) {
-    char separator = '{';
-    for (const char *n = filter->names; n < filter->names + filter->size; n += strlen(n) + 1) {
-        buffer_char(buffer, separator);
-        buffer_char(buffer, '"');
-        for (const char *c = n; *c != '\0'; c++) {
-            if (*c == '"' || *c == '\\') {
-                buffer_char(buffer, '\\');
-            }
-            buffer_char(buffer, *c);
+void table_filter_narrow(struct table_filter **filter, const struct table_filter *allowed) {
+    if (!allowed) {
+        return;
+    }
+    struct table_filter *narrowed = memory_alloc(sizeof *narrowed); // holds nothing: not NULL, which is everything
+    for (const char *n = allowed->names; n < allowed->names + allowed->size; n += strlen(n) + 1) {
+        if (table_filter_holds(*filter, n)) {
+            table_filter_add(&narrowed, n);
         }
-        buffer_char(buffer, '"');
-        separator = ',';
+    }
+    table_filter_free(*filter);
+    *filter = narrowed;
+}
+
+void table_filter_append_array(const struct table_filter *filter, struct buffer *buffer) {
+    buffer_char(buffer, '{');
+    for (const char *n = filter->names; n < filter->names + filter->size; n += strlen(n) + 1) {
+        if (n != filter->names) {
+            buffer_char(buffer, ',');
+        }
+        sql_array_append(buffer, n);
     }
     buffer_char(buffer, '}');
 }

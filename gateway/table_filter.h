@@ -10,6 +10,8 @@ struct table_filter;
 void table_filter_add(struct table_filter **filter, const char *name);
 // A NULL name is everybody's.
 bool table_filter_holds(const struct table_filter *filter, const char *name);
+// Drops from *filter what is not in `allowed` (NULL: nothing). What is left may be a filter without a name: no table.
+void table_filter_narrow(struct table_filter **filter, const struct table_filter *allowed);
 // PostgreSQL text[] literal; for replay's statement.
 void table_filter_append_array(const struct table_filter *filter, struct buffer *buffer);
 void table_filter_free(struct table_filter *filter);
