@@ -11,7 +11,9 @@ grant execute on function rowbell.publish(regclass, name, name, name[], name[], 
   rowbell.publish_relations(oid), rowbell.event_id(timestamptz, bigint), rowbell.event_seq(uuid) to public;
 grant execute on function rowbell.record(text, text, jsonb, text), rowbell.declare_type(text, text, boolean),
   rowbell.add_webhook(text, text, text[], text, jsonb), rowbell.remove_subscription(text),
-  rowbell.set_subscription_state(text, text) to rowbell_app, rowbell_operator;
+  rowbell.set_webhook(text, jsonb), rowbell.rotate_secret(text, interval, text), rowbell.set_subscription_state(text, text)
+  to rowbell_app, rowbell_operator;
+grant execute on function rowbell.subscription_secrets(text) to rowbell_operator;
 
 grant select on rowbell.migrations, rowbell.installation to rowbell_relay, rowbell_dispatcher, rowbell_gateway, rowbell_operator;
 
@@ -19,14 +21,14 @@ grant select, update on rowbell.events to rowbell_relay;
 grant select on rowbell.event_types, rowbell.subscriptions, rowbell.routes, rowbell.status to rowbell_relay;
 grant select, insert on rowbell.jobs, rowbell.jobs_waiting to rowbell_relay;   -- select: for RETURNING
 grant select on sequence rowbell.events_seq_seq to rowbell_relay;
-grant execute on function rowbell.condition_alone(jsonb, jsonpath) to rowbell_relay;
+grant execute on function rowbell.condition_alone(jsonb, jsonpath), rowbell.alert(text, text, jsonb) to rowbell_relay;
 
 grant select on rowbell.events, rowbell.event_types, rowbell.subscriptions, rowbell.streams, rowbell.status to rowbell_dispatcher;
 grant update (state) on rowbell.subscriptions to rowbell_dispatcher;
 grant select, insert, update, delete on rowbell.jobs, rowbell.jobs_waiting, rowbell.subscription_state to rowbell_dispatcher;
 grant select, insert on rowbell.attempts, rowbell.stream_log to rowbell_dispatcher;
 grant update (timeline, system_identifier) on rowbell.streams to rowbell_dispatcher;
-grant execute on function rowbell.hold_jobs(int), rowbell.event_id(timestamptz, bigint) to rowbell_dispatcher;
+grant execute on function rowbell.hold_jobs(int), rowbell.event_id(timestamptz, bigint), rowbell.alert(text, text, jsonb) to rowbell_dispatcher;
 -- Index subscriptions. The tables that they cover are the application's: grant select on them to rowbell_dispatcher.
 grant select on rowbell.published to rowbell_dispatcher;
 grant select, insert, update, delete on rowbell.search, rowbell.index_walks to rowbell_dispatcher;

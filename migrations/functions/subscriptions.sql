@@ -59,61 +59,172 @@ exception
     return null;
 end $$;
 
--- Adds an endpoint. The secret is shown once, here. options: allow_http (boolean), retry (array of ms), deadline_ms,
--- max_in_flight, headers (object), ordered (boolean), condition (jsonpath on the event's data).
+-- What a webhook's settings may be, url among them: refused here is what the dispatcher would refuse (dispatcher/
+-- sink_webhook.h, common/webhook_header.c). NULL when good, else what is wrong.
+create or replace function rowbell.webhook_settings_problem(settings jsonb) returns text
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+declare
+  url text := settings ->> 'url';
+  option text;
+  header record;
+begin
+  select k into option from jsonb_object_keys(settings) as k
+   where k <> all (array['url', 'allow_http', 'retry', 'deadline_ms', 'max_in_flight', 'rate', 'resume_rate', 'headers', 'signature',
+                         'statuses', 'ca', 'client_certificate', 'client_key']) limit 1;
+  if found then
+    return format('there is no option %L: options are url, allow_http, retry, deadline_ms, max_in_flight, rate, headers, signature, '
+                  'statuses, ca, client_certificate, client_key; ordered, condition, secret', option);
+  end if;
+
+  if jsonb_typeof(settings -> 'url') is distinct from 'string' or length(url) > 2048
+     or url !~* '^https?://[^/?#@\s\\]+([/?][^#\s]*)?$' then
+    return format('%s is not a URL for a webhook: give https://host/path, with no user name, no fragment, no white space, at most '
+                  '2048 characters', coalesce(quote_literal(left(url, 200)), 'NULL'));
+  end if;
+  if jsonb_typeof(settings -> 'allow_http') <> 'boolean' then
+    return 'allow_http must be true or false';
+  end if;
+  if url ~* '^http:' and not coalesce((settings ->> 'allow_http')::boolean, false) then
+    return format('%L is not https: allow it for this endpoint with the option allow_http', left(url, 200));
+  end if;
+
+  if settings ? 'retry' and not (case
+       when jsonb_typeof(settings -> 'retry') <> 'array' then false
+       else jsonb_array_length(settings -> 'retry') <= 50
+            and not exists (select from jsonb_array_elements(settings -> 'retry') as d
+                             where case when jsonb_typeof(d) = 'number' then d::numeric not between 0 and 604800000 or d::numeric % 1 <> 0
+                                        else true end) end) then
+    return 'retry must be an array of at most 50 delays, 0 to 604800000 ms';
+  end if;
+  if settings ? 'deadline_ms' and not (case
+       when jsonb_typeof(settings -> 'deadline_ms') <> 'number' then false
+       else (settings ->> 'deadline_ms')::numeric between 100 and 20000 and (settings ->> 'deadline_ms')::numeric % 1 = 0 end) then
+    return 'deadline_ms must be 100 to 20000';
+  end if;
+  if settings ? 'max_in_flight' and not (case
+       when jsonb_typeof(settings -> 'max_in_flight') <> 'number' then false
+       else (settings ->> 'max_in_flight')::numeric between 1 and 64 and (settings ->> 'max_in_flight')::numeric % 1 = 0 end) then
+    return 'max_in_flight must be 1 to 64';
+  end if;
+  if exists (select from unnest(array['rate', 'resume_rate']) as k
+              where settings ? k
+                and not case when jsonb_typeof(settings -> k) <> 'number' then false
+                             else (settings ->> k)::numeric between 0.0001 and 100000 end) then
+    return 'rate must be 0.0001 to 100000 a second';
+  end if;
+  if settings ? 'signature' and (settings ->> 'signature' in ('standard', 'timestamp', 'body')) is not true then
+    return 'signature must be standard, timestamp or body';
+  end if;
+
+  if settings ? 'headers' then
+    if jsonb_typeof(settings -> 'headers') <> 'object' then
+      return 'headers must be an object of texts';
+    end if;
+    if (select count(*) from jsonb_object_keys(settings -> 'headers')) > 32 then
+      return 'headers: at most 32';
+    end if;
+    -- The rule of common/webhook_header.c. A value is never quoted: it may be a credential.
+    for header in select h.key as name, h.value, h.value #>> '{}' as text from jsonb_each(settings -> 'headers') as h loop
+      if header.name !~ '^[!#$%&''*+.^_`|~0-9A-Za-z-]+$' then
+        return format('headers: %s is not a header name', quote_literal(left(header.name, 60)));
+      end if;
+      if lower(header.name) ~ '^(webhook-|proxy-)' or lower(header.name) = any (array[
+           'accept-encoding', 'connection', 'content-encoding', 'content-length', 'content-type', 'expect', 'host', 'keep-alive', 'te',
+           'trailer', 'transfer-encoding', 'upgrade', 'user-agent', 'x-hub-signature-256']) then
+        return format('headers: %s is reserved', left(header.name, 60));
+      end if;
+      if jsonb_typeof(header.value) <> 'string' then
+        return format('headers: the value of %s must be a text', left(header.name, 60));
+      end if;
+      if header.text ~ '[^\t -~]' then
+        return format('headers: %s has a line break, control or non-ASCII character', left(header.name, 60));
+      end if;
+      if length(header.name) + length(header.text) > 2048 then
+        return format('headers: %s is longer than 2048 bytes', left(header.name, 60));
+      end if;
+    end loop;
+  end if;
+
+  if settings ? 'statuses' then
+    if jsonb_typeof(settings -> 'statuses') <> 'object' or (select count(*) from jsonb_object_keys(settings -> 'statuses')) > 50 then
+      return 'statuses must be an object of at most 50, such as {"404": "retry", "4xx": "reject"}';
+    end if;
+    select s.key into option from jsonb_each_text(settings -> 'statuses') as s
+     where s.key !~ '^[2-5](xx|[0-9][0-9])$' or (s.value in ('delivered', 'retry', 'reject', 'disable')) is not true limit 1;
+    if found then
+      return format('statuses: %L: a status (404) or a class of them (4xx) is delivered, retry, reject or disable', left(option, 60));
+    end if;
+  end if;
+
+  if exists (select from unnest(array['ca', 'client_certificate']) as k
+              where settings ? k
+                and (jsonb_typeof(settings -> k) <> 'string' or length(settings ->> k) > 65536
+                     or settings ->> k !~ '-----BEGIN CERTIFICATE-----')) then
+    return 'ca and client_certificate must be certificates in PEM, at most 65536 bytes';
+  end if;
+  if (settings ? 'client_certificate') <> (settings ? 'client_key') then
+    return 'client_certificate and client_key need each other';
+  end if;
+  if settings ? 'client_key' and (settings ->> 'client_key' ~ '^sealed:1:[0-9a-f]{16}:[A-Za-z0-9+/]+=*$') is not true then
+    return 'client_key must be sealed: rowbell subscription set does it, with ROWBELL_SECRET_KEY set';
+  end if;
+  if url ~* '^http:' and (settings ? 'ca' or settings ? 'client_certificate') then
+    return 'ca and client_certificate mean nothing without https';
+  end if;
+  return null;
+end $$;
+
+-- A secret as it is stored, for a style of signature. NULL when good, else what is wrong; the secret is never quoted.
+create or replace function rowbell.secret_problem(secret text, signature text) returns text
+language sql immutable set search_path = pg_catalog, pg_temp
+return case
+  when secret ~ '^sealed:1:[0-9a-f]{16}:[A-Za-z0-9+/]+=*$' and length(secret) <= 16384 then null
+  when secret !~ '^plain:.' or length(secret) > 518 then
+    'a secret is stored as plain:... (at most 512 characters) or sealed:1:...'
+  when signature <> 'standard' then null
+  when secret !~ '^plain:(whsec|whsk)_[A-Za-z0-9+/]+=*$' or length(secret) not between 38 and 101 then
+    'a secret of the standard signature is whsec_ and the base64 of 24 to 64 bytes, or whsk_ and that of an Ed25519 key'
+end;
+
+create or replace function rowbell.new_secret() returns text
+language sql volatile set search_path = pg_catalog, pg_temp
+return 'whsec_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
+                                 || uuid_send(gen_random_uuid())), 'base64');
+
+-- Adds an endpoint. The secret is shown once, here; NULL when the options brought it. options: allow_http (boolean), retry (array
+-- of ms), deadline_ms, max_in_flight, rate (a second), headers (object), signature (standard, timestamp, body), statuses (object:
+-- status or 4xx to delivered, retry, reject or disable), ca, client_certificate (PEM), client_key (sealed), ordered (boolean),
+-- condition (jsonpath on the event's data), secret (plain:... or sealed:...).
 create or replace function rowbell.add_webhook(name text, url text, types text[], scope text default null,
                                               options jsonb default '{}')
 returns table (subscription_id int, secret text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
-  option text;
-  new_secret text := 'whsec_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
-                                              || uuid_send(gen_random_uuid())), 'base64');
+  settings jsonb;
+  problem text;
 begin
-  options := coalesce(options, '{}');
-  if jsonb_typeof(options) <> 'object' then
+  if jsonb_typeof(coalesce(options, '{}')) <> 'object' then
     raise exception 'rowbell.add_webhook: options must be a JSON object' using errcode = 'invalid_parameter_value';
   end if;
-  for option in select jsonb_object_keys(options) loop
-    if option <> all (array['allow_http', 'retry', 'deadline_ms', 'max_in_flight', 'headers', 'ordered', 'condition']) then
-      raise exception 'rowbell.add_webhook: there is no option %', quote_literal(option)
-        using errcode = 'invalid_parameter_value',
-              hint = 'Options are allow_http, retry, deadline_ms, max_in_flight, headers, ordered, condition.';
-    end if;
-  end loop;
-  if not (case
-       when options -> 'retry' is null then true
-       when jsonb_typeof(options -> 'retry') <> 'array' then false
-       else jsonb_array_length(options -> 'retry') <= 50
-            and not exists (select from jsonb_array_elements(options -> 'retry') as d
-                             where case when jsonb_typeof(d) = 'number' then d::numeric not between 0 and 604800000 else true end)
-     end) then
-    raise exception 'rowbell.add_webhook: retry must be an array of at most 50 delays, 0 to 604800000 ms'
-      using errcode = 'invalid_parameter_value';
-  end if;
-  if not coalesce(jsonb_typeof(options -> 'deadline_ms') = 'number' and (options ->> 'deadline_ms')::numeric between 100 and 20000, options -> 'deadline_ms' is null) then
-    raise exception 'rowbell.add_webhook: deadline_ms must be 100 to 20000' using errcode = 'invalid_parameter_value';
-  end if;
-  if not coalesce(jsonb_typeof(options -> 'max_in_flight') = 'number' and (options ->> 'max_in_flight')::numeric between 1 and 64, options -> 'max_in_flight' is null) then
-    raise exception 'rowbell.add_webhook: max_in_flight must be 1 to 64' using errcode = 'invalid_parameter_value';
-  end if;
-  if coalesce(length(url), 0) > 2048 or url is null or url !~* '^https?://[^/?#@\s\\]+([/?][^#\s]*)?$' then
-    raise exception 'rowbell.add_webhook: % is not a URL for a webhook', coalesce(quote_literal(left(url, 200)), 'NULL')
-      using errcode = 'invalid_parameter_value',
-            hint = 'Give https://host/path: no user name, no fragment, no white space, at most 2048 characters.';
-  end if;
-  if url ~* '^http:' and not coalesce((options ->> 'allow_http')::boolean, false) then
-    raise exception 'rowbell.add_webhook: % is not https', quote_literal(left(url, 200))
-      using errcode = 'invalid_parameter_value', hint = 'Allow it for this endpoint: options {"allow_http": true}.';
+  options := jsonb_strip_nulls(coalesce(options, '{}'));
+  settings := options - 'ordered' - 'condition' - 'secret' || jsonb_strip_nulls(jsonb_build_object('url', url));
+  problem := case
+    when options ? 'url' then 'there is no option ''url'': it is an argument'
+    when jsonb_typeof(options -> 'ordered') <> 'boolean' then 'ordered must be true or false'
+    when options ? 'secret' then rowbell.secret_problem(options ->> 'secret', coalesce(options ->> 'signature', 'standard')) end;
+  problem := coalesce(problem, rowbell.webhook_settings_problem(settings));
+  if problem is not null then
+    raise exception 'rowbell.add_webhook: %', problem using errcode = 'invalid_parameter_value';
   end if;
   perform rowbell.subscription_types_check(types, 'webhook');
+  secret := case when not options ? 'secret' then rowbell.new_secret() end;
   insert into rowbell.subscriptions as s (name, kind, types, scope, condition, ordered, settings, secrets)
     values (name, 'webhook', types, rowbell.scope_of(scope), rowbell.condition_check(options ->> 'condition'),
-            coalesce((options ->> 'ordered')::boolean, false), options - 'ordered' - 'condition' || jsonb_build_object('url', url), array['plain:' || new_secret])
+            coalesce((options ->> 'ordered')::boolean, false), settings,
+            array[coalesce(options ->> 'secret', 'plain:' || secret)])
     returning s.id into subscription_id;
   insert into rowbell.subscription_state (subscription_id) values (subscription_id);
-  secret := new_secret;
   return next;
 exception
   when unique_violation then
@@ -123,6 +234,109 @@ exception
     raise exception 'rowbell.add_webhook: % cannot be a name: letters, digits, . _ -, at most 100', coalesce(quote_literal(left(name, 200)), 'NULL')
       using errcode = 'invalid_parameter_value';
 end $$;
+
+-- Changes an endpoint: the options of add_webhook but secret, and url, types (array), scope. NULL takes a setting back to what it
+-- is without it. Deliveries that begin after the commit follow it. False: there is no webhook of this name.
+create or replace function rowbell.set_webhook(name text, changes jsonb) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  found_row rowbell.subscriptions;
+  new_types text[];
+  new_settings jsonb;
+  problem text;
+begin
+  if jsonb_typeof(changes) is distinct from 'object' then
+    raise exception 'rowbell.set_webhook: changes must be a JSON object' using errcode = 'invalid_parameter_value';
+  end if;
+  select * into found_row from rowbell.subscriptions s where s.name = set_webhook.name and s.kind = 'webhook' for update;
+  if not found then
+    return false;
+  end if;
+  new_types := found_row.types;
+  new_settings := jsonb_strip_nulls(found_row.settings || (changes - 'types' - 'scope' - 'ordered' - 'condition'));
+  problem := case
+    when changes ? 'secret' then 'a secret is changed by rotate_secret'
+    when changes ? 'types' and jsonb_typeof(changes -> 'types') <> 'array' then 'types must be an array of texts'
+    when changes ? 'scope' and jsonb_typeof(changes -> 'scope') not in ('string', 'null') then 'scope must be a text'
+    when changes ? 'ordered' and jsonb_typeof(changes -> 'ordered') not in ('boolean', 'null') then 'ordered must be true or false' end;
+  if problem is null and changes ? 'types' then
+    new_types := array(select jsonb_array_elements_text(changes -> 'types'));
+    perform rowbell.subscription_types_check(new_types, 'webhook');
+  end if;
+  problem := coalesce(problem, rowbell.webhook_settings_problem(new_settings));
+  -- The secrets were made for the style of before.
+  if problem is null and coalesce(new_settings ->> 'signature', 'standard') = 'standard' then
+    select rowbell.secret_problem(form, 'standard') into problem
+      from unnest(found_row.secrets) as stored, regexp_replace(stored, '^until=[0-9]+;', '') as form
+     where rowbell.secret_problem(form, 'standard') is not null limit 1;
+  end if;
+  if problem is not null then
+    raise exception 'rowbell.set_webhook: %', problem using errcode = 'invalid_parameter_value';
+  end if;
+  update rowbell.subscriptions s
+     set types = new_types,
+         scope = case when changes ? 'scope' then rowbell.scope_of(changes ->> 'scope') else s.scope end,
+         condition = case when changes ? 'condition' then rowbell.condition_check(changes ->> 'condition') else s.condition end,
+         ordered = case when changes ? 'ordered' then coalesce((changes ->> 'ordered')::boolean, false) else s.ordered end,
+         settings = new_settings
+   where s.id = found_row.id;
+  return true;
+end $$;
+
+-- A new secret signs from now on, the old ones beside it until the grace ends (0 to 7 days), and then no more. Returns the new one,
+-- which is shown once, here; NULL when the caller brought it (secret: plain:... or sealed:...).
+create or replace function rowbell.rotate_secret(name text, grace interval default '24 hours', secret text default null) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  found_row rowbell.subscriptions;
+  new_secret text;
+  new_end_s bigint := ceil(extract(epoch from clock_timestamp() + grace));
+  kept text[];
+  problem text;
+begin
+  if grace is null or grace < interval '0' or grace > interval '7 days' then
+    raise exception 'rowbell.rotate_secret: the grace must be 0 to 7 days' using errcode = 'invalid_parameter_value';
+  end if;
+  select * into found_row from rowbell.subscriptions s where s.name = rotate_secret.name and s.kind = 'webhook' for update;
+  if not found then
+    raise exception 'rowbell.rotate_secret: there is no webhook named %', quote_literal(name) using errcode = 'undefined_object';
+  end if;
+  if secret is null then
+    new_secret := rowbell.new_secret();
+  else
+    problem := rowbell.secret_problem(secret, coalesce(found_row.settings ->> 'signature', 'standard'));
+    if problem is not null then
+      raise exception 'rowbell.rotate_secret: %', problem using errcode = 'invalid_parameter_value';
+    end if;
+  end if;
+  -- A second rotation never lengthens the life of a secret whose end is set.
+  select array_agg(format('until=%s;%s', least(new_end_s, o.end_s), o.form) order by o.place) into kept
+    from (select u.place, regexp_replace(u.stored, '^until=[0-9]+;', '') as form, (substring(u.stored from '^until=([0-9]+);'))::bigint as end_s
+            from unnest(found_row.secrets) with ordinality as u (stored, place)) as o
+   where grace > interval '0' and (o.end_s is null or o.end_s > extract(epoch from clock_timestamp()));
+  if cardinality(kept) > 7 then
+    raise exception 'rowbell.rotate_secret: % has 8 secrets that sign still', quote_literal(name)
+      using errcode = 'object_not_in_prerequisite_state', hint = 'Wait for the end of their grace, or rotate with a grace of 0.';
+  end if;
+  update rowbell.subscriptions s set secrets = coalesce(rotate_secret.secret, 'plain:' || new_secret) || coalesce(kept, '{}')
+   where s.id = found_row.id;
+  return new_secret;
+end $$;
+
+-- The secrets of a webhook as they are stored, newest first: all for who may read the column, else the sealed ones, which are of no use
+-- without ROWBELL_SECRET_KEY. form NULL: not for you.
+create or replace function rowbell.subscription_secrets(name text) returns table (ends_at timestamptz, key_id text, form text)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  select to_timestamp((substring(u.stored from '^until=([0-9]+);'))::bigint),
+         substring(o.form from '^sealed:1:([0-9a-f]{16}):'),
+         case when o.form like 'sealed:%' or has_column_privilege(session_user, 'rowbell.subscriptions', 'secrets', 'select') then o.form end
+    from rowbell.subscriptions s
+   cross join unnest(s.secrets) with ordinality as u (stored, place)
+   cross join regexp_replace(u.stored, '^until=[0-9]+;', '') as o (form)
+   where s.name = subscription_secrets.name
+   order by u.place;
+end;
 
 -- Removes a subscription and its jobs. False: there is none of this name.
 create or replace function rowbell.remove_subscription(name text) returns boolean
@@ -144,30 +358,35 @@ begin
   return true;
 end $$;
 
--- active | paused. A paused subscription's jobs are held, visible in jobs_waiting, and come back when it is active again.
+-- active | paused. A paused subscription's jobs are held, visible in jobs_waiting. When it is active again the dispatcher that owns it
+-- lets them go, at settings.resume_rate a second if there is one; a stream has no owner, and its jobs go at once.
 create or replace function rowbell.set_subscription_state(name text, state text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
-  changed int;
+  changed rowbell.subscriptions;
 begin
   if state is null or state not in ('active', 'paused') then
     raise exception 'rowbell.set_subscription_state: % is not active or paused', coalesce(quote_literal(state), 'NULL')
       using errcode = 'invalid_parameter_value';
   end if;
   update rowbell.subscriptions s set state = set_subscription_state.state
-   where s.name = set_subscription_state.name returning s.id into changed;
-  if changed is null then
+   where s.name = set_subscription_state.name returning s.* into changed;
+  if changed.id is null then
     return false;
   end if;
   if state = 'active' then
-    with released as (
-      delete from rowbell.jobs_waiting w where w.subscription_id = changed and w.state = 'held' returning w.*)
-    insert into rowbell.jobs (subscription_id, event_seq, attempts)
-      select r.subscription_id, r.event_seq, r.attempts from released r order by r.event_seq on conflict do nothing;
-    perform pg_notify('rowbell_jobs', s.kind || ' ' || (s.id % 64) || ' 0') from rowbell.subscriptions s where s.id = changed;
+    -- The days without a success begin anew.
+    update rowbell.subscription_state h set failing_since = null, not_before = null where h.subscription_id = changed.id;
+    if changed.kind = 'sse' then
+      with released as (
+        delete from rowbell.jobs_waiting w where w.subscription_id = changed.id and w.state = 'held' returning w.*)
+      insert into rowbell.jobs (subscription_id, event_seq, attempts)
+        select r.subscription_id, r.event_seq, r.attempts from released r order by r.event_seq on conflict do nothing;
+    end if;
+    perform pg_notify('rowbell_jobs', changed.kind || ' ' || (changed.id % 64) || ' 0');
   else
-    perform rowbell.hold_jobs(changed);
+    perform rowbell.hold_jobs(changed.id);
   end if;
   return true;
 end $$;
@@ -185,8 +404,11 @@ begin atomic
        and (j.lease_until is null or j.lease_until < now())
     returning j.*),
   held as (
-    insert into rowbell.jobs_waiting (subscription_id, event_seq, state, attempts)
-      select t.subscription_id, t.event_seq, 'held', t.attempts from taken t on conflict do nothing returning 1)
+    insert into rowbell.jobs_waiting (subscription_id, event_seq, state, attempts, uncounted, subject)
+      select t.subscription_id, t.event_seq, 'held', t.attempts, t.uncounted,
+             case when s.ordered then (select e.subject from rowbell.events e where e.seq = t.event_seq) end
+        from taken t join rowbell.subscriptions s on s.id = t.subscription_id
+      on conflict do nothing returning 1)
   select count(*) from held;
 end;
 
@@ -210,7 +432,8 @@ begin
   return found_count;
 end $$;
 
--- Puts poisoned and cancelled jobs back in line: by subscription, by the seq of their event, by the event's time.
+-- Puts poisoned and cancelled jobs back in line: by subscription, by the seq of their event, by the event's time. The next
+-- attempt is manual: it has the next number and uses up no retry; after it the schedule begins anew.
 create or replace function rowbell.requeue_jobs(subscription text default null, ids bigint[] default null,
                                                since timestamptz default null, until timestamptz default null,
                                                dry_run boolean default false)
@@ -240,7 +463,7 @@ begin
        and (since is null or e.occurred_at >= since) and (until is null or e.occurred_at < until)
      order by w.subscription_id, w.event_seq for update of w skip locked),
   requeued as (
-    update rowbell.jobs_waiting w set state = 'waiting', run_at = now(), attempts = 0
+    update rowbell.jobs_waiting w set state = 'waiting', run_at = now(), uncounted = w.attempts + 1
       from chosen c where w.subscription_id = c.subscription_id and w.event_seq = c.event_seq
        and w.state in ('poisoned', 'cancelled')
     returning 1)
