@@ -145,10 +145,12 @@ export function connect(url, options = {}, host = globalThis) {
     target.searchParams.set("ping", "1");
     if (id) target.searchParams.set("last_event_id", id);
     const mine = (source = new host.EventSource(target.href, { withCredentials }));
+    let opened = false;
 
     mine.onopen = () => {
       if (mine !== source) return;
       heard();
+      opened = true;
       tries = 0;
       setState("open");
       post("state");
@@ -156,7 +158,10 @@ export function connect(url, options = {}, host = globalThis) {
     mine.onerror = () => {
       if (mine !== source) return;
       heard();
-      if (mine.readyState === 2) return reopen();
+      // One reconnect is the browser's, after the time that the gateway asked for. If that fails, it would try the same
+      // URL for ever, without backing off.
+      if (!opened || mine.readyState === 2) return reopen();
+      opened = false;
       uncovered ||= !id;
       setState("connecting");
     };

@@ -18,9 +18,9 @@ export function daemonStart(name, ...args) {
     return programStart(`${binaries}/${name}/rowbell-${name}`, args);
 }
 
-export function programStart(path, args) {
+export function programStart(path, args, environment = {}) {
     const daemon = spawn(path, args, {
-        env: { PATH: process.env.PATH, DATABASE_URL: url, REDIS_URL: redis, ...sanitizerOptions() },
+        env: { PATH: process.env.PATH, DATABASE_URL: url, REDIS_URL: redis, ...sanitizerOptions(), ...environment },
         stdio: ['ignore', 'ignore', 'pipe'],
     });
     daemon.log = '';

@@ -92,6 +92,23 @@ test('an error that the browser handles by itself is left to the browser', async
     assert.deepEqual(said.resets, []);
 });
 
+test('a browser that reconnects in vain is relieved, with a URL that is asked for anew', async () => {
+    const w = world();
+    let asked = 0;
+    const { tab, said } = follow(w.tab({ sharing: false }), {}, () => `/events?n=${++asked}`);
+    await w.pass(0);
+    tab.source.fail(0);
+    tab.source.opened();
+    tab.source.fail(0);
+    await w.pass(3000);
+    assert.equal(w.sources.length, 1);
+    tab.source.fail(0);
+    await w.pass(1500);
+    assert.deepEqual([w.sources.length, w.sources[0].readyState, tab.source.query.n], [2, 2, '2']);
+    assert.equal(tab.source.query.last_event_id, '100');
+    assert.deepEqual(said.resets, []);
+});
+
 test('refused connections never cause more than 2 tries in 500 ms', async () => {
     for (const random of [0, 0.001, 0.5, 1 - 2 ** -53]) {
         const w = world();
