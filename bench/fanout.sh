@@ -22,9 +22,9 @@ relay() { "$build_directory/relay/rowbell-relay" --database-url "$database_url" 
 subscriptions() {
     sql "delete from rowbell.subscriptions where kind = 'webhook'; truncate rowbell.events, rowbell.jobs, rowbell.jobs_waiting;
          update rowbell.subscriptions set types = '{none.*}' where name = 'stream';
-         select count(rowbell.add_webhook('w' || i, 'https://example.com/', '{posts.*}')) from generate_series(1, $1) i;
-         select count(rowbell.add_webhook('o' || i, 'https://example.com/', array['posts.*'], 'tenant-' || i))
-           from generate_series(1, ${2:-0}) i" >/dev/null
+         select count(*) from generate_series(1, $1) i, rowbell.add_webhook('w' || i, 'https://example.com/', '{posts.*}');
+         select count(*) from generate_series(1, ${2:-0}) i,
+           rowbell.add_webhook('o' || i, 'https://example.com/', array['posts.*'], 'tenant-' || i)" >/dev/null
     sql 'vacuum analyze rowbell.subscriptions, rowbell.routes'
 }
 # waiting N [FIRST]: N events wait.
@@ -95,8 +95,8 @@ results+=("$(ratio fanout_held "$(median <"$run/ratios")")" "$(ratio fanout_long
 # The first 10,000 of a large backlog against 10,000 that wait alone.
 : >"$run/ratios"
 first() {
-    relay &
-    local pid=$! since=$1
+    "$build_directory/relay/rowbell-relay" --database-url "$database_url" --log-level warn >/dev/null 2>&1 &
+    local pid=$!
     while [ "$(sql "select count(*) >= 10000 from rowbell.events where fanned_out_at is not null")" = f ]; do :; done
     kill $pid
     wait $pid || true
@@ -104,8 +104,8 @@ first() {
          where fanned_out_at is not null order by fanned_out_at limit 10000) t"
 }
 for ((round = 0; round < rounds; round++)); do
-    empty && waiting 10000 && few=$(first now)
-    empty && waiting "$backlog" && many=$(first now)
+    empty && waiting 10000 && few=$(first)
+    empty && waiting "$backlog" && many=$(first)
     divide "$many" "$few" >>"$run/ratios"
     printf '%-34s %12.0f  (10,000: %.0f)\n' "$backlog waiting" "$many" "$few"
 done
