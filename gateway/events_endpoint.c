@@ -223,7 +223,8 @@ static void events_get(struct events_endpoint *endpoint, struct http_exchange *e
     const char *header = http_request_header(request, "last-event-id");
     struct resume_ask ask = resume_ask_parse(header && header[0] != '\0' ? header : query.last_event_id);
     append_stream_head(endpoint, request, &head);
-    subscriber_open(endpoint->subscribers, http_exchange_take(exchange), &head, &ask, query.tables, query.ping);
+    subscriber_open(endpoint->subscribers, http_exchange_take(exchange), &head, &ask, &(struct grant){.open = true},
+                    query.tables, query.ping);
     query.tables = NULL;
 done:
     table_filter_free(query.tables);

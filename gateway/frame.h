@@ -21,6 +21,11 @@ struct frame {
     const char *bytes;
 };
 
+// The scope that decides who may see it: `*` for a mark.
+static inline const char *frame_audience(const struct frame *frame) {
+    return frame->table ? frame->scope : "*";
+}
+
 struct frame *frame_new(const struct stream_entry *entry); // returns owned; free with frame_free
 void frame_free(struct frame *frame);
 

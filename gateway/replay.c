@@ -25,6 +25,7 @@ struct replay_request {
     int64_t after;
     int64_t head;
     const struct table_filter *tables;
+    const struct scope_rights *rights;
     uint64_t started_ms;
     replay_done *done;
     void *arg;
@@ -96,12 +97,13 @@ static void ask_again_later(struct replay_request *request, const struct error *
 }
 
 // Appends the events that pass the live filter, and counts them.
-static size_t append_frames(const struct stream_missed *missed, const struct table_filter *tables,
+static size_t append_frames(const struct stream_missed *missed, const struct replay_request *request,
                             struct buffer *frames) {
     size_t count = 0;
     for (size_t i = 0; i < missed->count; i++) {
         struct frame *frame = frame_new(&missed->entries[i]);
-        if (table_filter_holds(tables, frame->table)) {
+        if (table_filter_holds(request->tables, frame->table) &&
+            scope_rights_see(request->rights, frame_audience(frame))) {
             buffer_append(frames, frame->bytes, frame->length);
             count++;
         }
@@ -119,7 +121,7 @@ static bool only_the_primary_knows(const struct stream_missed *missed, int64_t h
 static void decide(struct replay_request *request, const struct stream_missed *missed) {
     struct buffer frames = {0};
     struct replay_answer answer = {.frames = &frames};
-    answer.count = append_frames(missed, request->tables, &frames);
+    answer.count = append_frames(missed, request, &frames);
     answer.decision = resume_decide(request->after, request->head, request->replay->max_replay,
                                     &(struct resume_facts){
                                         .primary = missed->primary,
@@ -177,6 +179,7 @@ static void ask(struct replay_request *request) {
                                    .head = request->head,
                                    .limit = replay->max_replay + 1,
                                    .tables = request->tables,
+                                   .rights = request->rights,
                                    .primary = request->primary,
                                },
                                on_missed, request);
@@ -201,7 +204,8 @@ struct replay *replay_new(uv_loop_t *loop, const struct stream_source *source, s
 }
 
 struct replay_request *replay_start(struct replay *replay, int64_t after, int64_t head,
-                                    const struct table_filter *tables, replay_done *done, void *arg) {
+                                    const struct table_filter *tables, const struct scope_rights *rights,
+                                    replay_done *done, void *arg) {
     struct replay_request *request = memory_alloc(sizeof *request);
     *request = (struct replay_request){
         .replay = replay,
@@ -209,6 +213,7 @@ struct replay_request *replay_start(struct replay *replay, int64_t after, int64_
         .after = after,
         .head = head,
         .tables = tables,
+        .rights = rights,
         .started_ms = now_ms(replay),
         .done = done,
         .arg = arg,
@@ -224,7 +229,8 @@ void replay_cancel(struct replay_request *request) {
     }
     if (request->state == ASKED) {
         request->cancelled = true;
-        request->tables = NULL; // the borrow ends here
+        request->tables = NULL; // the borrow ends here; nobody looks at the answer
+        request->rights = NULL;
         return;
     }
     if (request->state == WAITING) {

@@ -4,6 +4,7 @@
 #include "common/buffer.h"
 #include "common/error.h"
 #include "gateway/resume.h"
+#include "gateway/scope_index.h"
 #include "gateway/stream_source.h"
 #include "gateway/table_filter.h"
 #include <stdbool.h>
@@ -25,9 +26,10 @@ typedef void replay_done(void *arg, const struct replay_answer *answer, const st
 
 // The source is closed after the replay.
 struct replay *replay_new(uv_loop_t *loop, const struct stream_source *source, size_t max_replay);
-// tables: NULL for all; borrows until done or cancel.
+// tables: NULL for all; rights: NULL for every scope and none; borrows both until done or cancel.
 struct replay_request *replay_start(struct replay *replay, int64_t after, int64_t head,
-                                    const struct table_filter *tables, replay_done *done, void *arg);
+                                    const struct table_filter *tables, const struct scope_rights *rights,
+                                    replay_done *done, void *arg);
 void replay_cancel(struct replay_request *request); // NULL is allowed; done will not be called
 // No request may be left, or each is cancelled.
 void replay_close(struct replay *replay); // NULL is allowed

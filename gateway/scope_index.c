@@ -183,15 +183,8 @@ uint64_t scope_rights_end_ms(const struct scope_rights *rights) {
     return rights ? rights->end_ms : 0;
 }
 
-enum scope_reach scope_rights_reach(const struct scope_rights *rights) {
-    if (!rights || rights->every_scope) {
-        return SCOPE_REACH_EVERY;
-    }
-    return rights->count == 0 ? SCOPE_REACH_NOTHING : SCOPE_REACH_LISTED;
-}
-
-bool scope_rights_see_unscoped(const struct scope_rights *rights) {
-    return scope_rights_see(rights, NULL);
+bool scope_rights_see_every_scope(const struct scope_rights *rights) {
+    return !rights || rights->every_scope;
 }
 
 void scope_rights_append_array(const struct scope_rights *rights, struct buffer *buffer) {

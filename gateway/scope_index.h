@@ -30,9 +30,6 @@ void scope_rights_free(struct scope_rights *rights); // leaves the index; NULL i
 bool scope_rights_see(const struct scope_rights *rights, const char *scope);
 uint64_t scope_rights_end_ms(const struct scope_rights *rights); // of the grant; 0: never
 
-// For replay's statements, which know no rights: how to read, and whether rows without a scope count.
-enum scope_reach { SCOPE_REACH_NOTHING, SCOPE_REACH_LISTED, SCOPE_REACH_EVERY };
-enum scope_reach scope_rights_reach(const struct scope_rights *rights);
-bool scope_rights_see_unscoped(const struct scope_rights *rights);
-void scope_rights_append_array(const struct scope_rights *rights,
-                               struct buffer *buffer); // the scopes and `*`, as text[]
+// For replay's statements, which know no rights. Otherwise the array names what to read: the scopes and `*`, as text[].
+bool scope_rights_see_every_scope(const struct scope_rights *rights);
+void scope_rights_append_array(const struct scope_rights *rights, struct buffer *buffer);

@@ -240,6 +240,9 @@ static void port_read_missed(void *arg, const struct stream_missed_ask *ask, str
     struct source_log *source = arg;
     struct db_conn *conn = source->missed;
     struct buffer tables = {0};
+    struct buffer scopes = {0};
+    bool listed = !scope_rights_see_every_scope(ask->rights);
+    const char *unscoped = scope_rights_see(ask->rights, NULL) ? "t" : "f";
     if (ask->primary && source->direct_url) {
         if (!source->primary) {
             source->primary = connect_for_reads(source, source->direct_url, false);
@@ -249,11 +252,21 @@ static void port_read_missed(void *arg, const struct stream_missed_ask *ask, str
     if (ask->tables) {
         table_filter_append_array(ask->tables, &tables);
     }
-    const char *values[] = {NUMBER(STREAM_ID),  NUMBER(ask->after), NUMBER(ask->head),
-                            NUMBER(ask->limit), tables.bytes,       NUMBER(ROWS_LOOKED_AT_MOST)};
-    db_query(conn, &sql_replay, 6, values, READ_DEADLINE_MS, on_missed,
+    if (listed) {
+        scope_rights_append_array(ask->rights, &scopes);
+    }
+    const char *values[] = {NUMBER(STREAM_ID),
+                            NUMBER(ask->after),
+                            NUMBER(ask->head),
+                            NUMBER(ask->limit),
+                            tables.bytes,
+                            NUMBER(ROWS_LOOKED_AT_MOST),
+                            listed ? scopes.bytes : unscoped,
+                            unscoped};
+    db_query(conn, listed ? &sql_replay_scoped : &sql_replay, listed ? 8 : 7, values, READ_DEADLINE_MS, on_missed,
              read_new((struct read){.missed_done = done, .arg = done_arg}));
     buffer_free(&tables);
+    buffer_free(&scopes);
 }
 
 struct stream_source source_log_new(uv_loop_t *loop, const char *url, const char *direct_url) {

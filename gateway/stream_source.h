@@ -8,6 +8,7 @@
 #pragma once
 #include "common/error.h"
 #include "common/stream_message.h"
+#include "gateway/scope_index.h"
 #include "gateway/table_filter.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,6 +44,7 @@ struct stream_missed_ask {
     int64_t head;                      // nothing above it is wanted
     size_t limit;                      // entries
     const struct table_filter *tables; // NULL: all. Borrowed during the call
+    const struct scope_rights *rights; // NULL: every scope and none. Borrowed during the call
     bool primary;                      // of the place where the log is written, not of a copy
 };
 struct stream_missed {

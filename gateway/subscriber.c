@@ -27,6 +27,7 @@
 enum {
     FRAMES_A_WRITE = 256,
     TICK_MS = 200,
+    END_TICK_MS = 1000,
     // The default lets the kernel hold megabytes for a reader that is slow; then its slowness would not be seen.
     SEND_BUFFER_BYTES = 16384,
     // A peer that vanished without a word: by unanswered data, or by unanswered probes when there is none.
@@ -43,14 +44,16 @@ struct subscriber {
     struct subscribers *all;
     struct subscriber *prev, *next; // of all->list, in the order of heartbeat_due_ms
     struct table_filter *tables;    // owned; NULL: all
+    struct scope_rights *rights;    // owned; NULL: all, without `scoped`
     struct replay_request *joining; // with JOINING
     int64_t position;
     uint64_t cursor; // sequence in the ring
     uint64_t heartbeat_due_ms;
     uint32_t pending;
     uint16_t held_writes;
-    uint8_t state;
-    bool ping;
+    uint8_t state : 2;
+    bool ping : 1;
+    bool touched : 1; // in all->touched
 };
 
 // Bytes that the socket did not take at once, and libuv's request for them: one block.
@@ -70,6 +73,11 @@ struct subscribers {
     size_t count;
     uint64_t flushed;         // sequence in the ring: everything before it was offered to everybody LIVE
     int64_t flushed_position; // the head at that time
+    struct scope_index *index;
+    struct subscriber **touched; // those who may see something of the turn that is being flushed
+    size_t touched_count;
+    size_t touched_capacity;
+    uint64_t next_end_ms; // when the first grant ends; UINT64_MAX: none does
     uv_timer_t timer;
     size_t open;           // handles: the sockets, also those closing, and the timer
     char read_bytes[4096]; // what clients send is dropped; shared by all
@@ -81,14 +89,16 @@ static void subscriber_write(struct subscriber *subscriber);
 // ---- what a subscriber may see ----
 
 static bool subscriber_sees(const struct subscriber *subscriber, const struct frame *frame) {
-    return frame->position > subscriber->position && table_filter_holds(subscriber->tables, frame->table);
+    return frame->position > subscriber->position && table_filter_holds(subscriber->tables, frame->table) &&
+           scope_rights_see(subscriber->rights, frame_audience(frame));
 }
 
 // How many entries of [begin, end) it may see; *ret_first is the first of them.
 static size_t count_visible(const struct subscriber *subscriber, uint64_t begin, uint64_t end, uint64_t *ret_first) {
     const struct ring *ring = subscriber->all->options.ring;
     *ret_first = begin;
-    if (begin == end || (!subscriber->tables && ring_at(ring, begin)->position > subscriber->position)) {
+    if (begin == end ||
+        (!subscriber->tables && !subscriber->rights && ring_at(ring, begin)->position > subscriber->position)) {
         return (size_t)(end - begin);
     }
     size_t count = 0;
@@ -141,6 +151,8 @@ static void socket_tune(uv_tcp_t *socket) {
 static void handle_closed(struct subscribers *all) {
     if (--all->open == 0) {
         assert(!all->held);
+        scope_index_free(all->index);
+        free(all->touched);
         free(all);
     }
 }
@@ -149,6 +161,7 @@ static void on_socket_closed(uv_handle_t *handle) {
     struct subscriber *subscriber = handle->data;
     struct subscribers *all = subscriber->all;
     table_filter_free(subscriber->tables);
+    scope_rights_free(subscriber->rights);
     free(subscriber->socket);
     free(subscriber);
     handle_closed(all);
@@ -215,6 +228,16 @@ static void subscriber_send(struct subscriber *subscriber, const char *bytes, si
         subscriber_close(subscriber, "client");
     } else if ((size_t)written < length) {
         subscriber_hold(subscriber, bytes + written, length - (size_t)written);
+    }
+}
+
+// When to come back; only on a frame's boundary.
+static void subscriber_say_goodbye(struct subscriber *subscriber, uint64_t retry_ms) {
+    if (subscriber->held_writes == 0) {
+        struct buffer text = {0};
+        frame_append_retry(&text, retry_ms);
+        subscriber_send(subscriber, text.bytes, text.length);
+        buffer_free(&text);
     }
 }
 
@@ -307,6 +330,45 @@ static void count_marks(const struct subscribers *all, uint64_t begin, uint64_t 
     }
 }
 
+static void flush_to_everybody(struct subscribers *all, uint64_t begin, uint64_t end, bool overrun) {
+    struct subscriber *subscriber, *following;
+    DL_FOREACH_SAFE(all->list, subscriber, following) {
+        if (subscriber->state == LIVE && overrun) {
+            subscriber_overrun(subscriber);
+        } else if (subscriber->state == LIVE) {
+            subscriber_advance(subscriber, begin, end);
+        }
+    }
+}
+
+static void touch(void *arg, void *member) {
+    struct subscribers *all = arg;
+    struct subscriber *subscriber = member;
+    if (subscriber->touched || subscriber->state != LIVE) {
+        return;
+    }
+    if (all->touched_count == all->touched_capacity) {
+        all->touched_capacity = all->touched_capacity > 0 ? 2 * all->touched_capacity : 64;
+        all->touched = memory_resize(all->touched, all->touched_capacity, sizeof *all->touched);
+    }
+    subscriber->touched = true;
+    all->touched[all->touched_count++] = subscriber;
+}
+
+// First who sees anything of the turn, then one write each: nobody else is looked at.
+static void flush_by_scope(struct subscribers *all, uint64_t begin, uint64_t end) {
+    all->touched_count = 0;
+    for (uint64_t s = begin; s < end; s++) {
+        scope_index_each(all->index, frame_audience(ring_at(all->options.ring, s)), touch, all);
+    }
+    for (size_t i = 0; i < all->touched_count; i++) {
+        all->touched[i]->touched = false;
+        if (all->touched[i]->state == LIVE) {
+            subscriber_advance(all->touched[i], begin, end);
+        }
+    }
+}
+
 void subscribers_flush(struct subscribers *all) {
     const struct ring *ring = all->options.ring;
     uint64_t begin = all->flushed;
@@ -317,13 +379,10 @@ void subscribers_flush(struct subscribers *all) {
     bool overrun = begin < ring_begin(ring);
     all->flushed = end;
     count_marks(all, overrun ? ring_begin(ring) : begin, end);
-    struct subscriber *subscriber, *following;
-    DL_FOREACH_SAFE(all->list, subscriber, following) {
-        if (subscriber->state == LIVE && overrun) {
-            subscriber_overrun(subscriber);
-        } else if (subscriber->state == LIVE) {
-            subscriber_advance(subscriber, begin, end);
-        }
+    if (overrun || !all->options.scoped) {
+        flush_to_everybody(all, begin, end, overrun);
+    } else {
+        flush_by_scope(all, begin, end);
     }
     all->flushed_position = ring_head(ring);
 }
@@ -394,8 +453,8 @@ static void subscriber_join(struct subscriber *subscriber) {
     subscriber->state = JOINING;
     subscriber->pending = 0;
     subscriber->position = after > head ? after : head;
-    subscriber->joining =
-        replay_start(subscriber->all->options.replay, after, head, subscriber->tables, on_replay, subscriber);
+    subscriber->joining = replay_start(subscriber->all->options.replay, after, head, subscriber->tables,
+                                       subscriber->rights, on_replay, subscriber);
 }
 
 // The ring holds the position, or the log is asked.
@@ -427,7 +486,8 @@ static void subscriber_resume(struct subscriber *subscriber, int64_t position) {
 }
 
 void subscriber_open(struct subscribers *all, uv_tcp_t *socket, const struct buffer *head, const struct resume_ask *ask,
-                     struct table_filter *tables, bool ping) {
+                     const struct grant *grant, struct table_filter *tables, bool ping) {
+    assert(all->options.scoped != grant->open); // or somebody would see everything by mistake
     struct ring *ring = all->options.ring;
     struct subscriber *subscriber = memory_alloc(sizeof *subscriber);
     *subscriber = (struct subscriber){
@@ -438,6 +498,10 @@ void subscriber_open(struct subscribers *all, uv_tcp_t *socket, const struct buf
         .ping = ping,
         .heartbeat_due_ms = clock_ms() + all->options.heartbeat_ms,
     };
+    subscriber->rights = scope_rights_new(all->index, grant, subscriber);
+    if (grant->end_ms > 0 && grant->end_ms < all->next_end_ms) {
+        all->next_end_ms = grant->end_ms;
+    }
     subscribers_flush(all); // so that what is in the ring now is not offered again
     socket->data = subscriber;
     DL_APPEND(all->list, subscriber);
@@ -519,9 +583,29 @@ static void close_stalled(struct subscribers *all, uint64_t now) {
     }
 }
 
+// Looks at all of them, but only when one is due and not in every tick: grants that end close together are many.
+static void close_ended(struct subscribers *all, uint64_t now) {
+    struct subscriber *subscriber, *following;
+    if (now < all->next_end_ms) {
+        return;
+    }
+    uint64_t next = UINT64_MAX;
+    DL_FOREACH_SAFE(all->list, subscriber, following) {
+        uint64_t end = scope_rights_end_ms(subscriber->rights);
+        if (end > now && end < next) {
+            next = end;
+        } else if (end > 0 && end <= now) {
+            subscriber_say_goodbye(subscriber, jitter_ms(all->options.retry_ms, 0.5));
+            subscriber_close(subscriber, "grant_ended");
+        }
+    }
+    all->next_end_ms = next < now + END_TICK_MS ? now + END_TICK_MS : next;
+}
+
 static void on_timer(uv_timer_t *timer) {
     struct subscribers *all = timer->data;
     uint64_t now = clock_ms();
+    close_ended(all, now);
     send_heartbeats(all, now);
     close_stalled(all, now);
 }
@@ -531,6 +615,8 @@ static void on_timer(uv_timer_t *timer) {
 struct subscribers *subscribers_new(const struct subscribers_options *options) {
     struct subscribers *all = memory_alloc(sizeof *all);
     all->options = *options;
+    all->index = scope_index_new(options->unscoped);
+    all->next_end_ms = UINT64_MAX;
     uv_timer_init(options->loop, &all->timer);
     all->timer.data = all;
     all->open = 1;
@@ -547,12 +633,7 @@ bool subscribers_disconnect_one(struct subscribers *all, unsigned long retry_ms)
     if (!subscriber) {
         return false;
     }
-    if (subscriber->held_writes == 0) {
-        struct buffer text = {0};
-        frame_append_retry(&text, retry_ms);
-        subscriber_send(subscriber, text.bytes, text.length);
-        buffer_free(&text);
-    }
+    subscriber_say_goodbye(subscriber, retry_ms);
     subscriber_close(subscriber, "drain");
     return true;
 }

@@ -5,13 +5,14 @@
 // it in one write each. A socket that is full gets its turn again when it has taken the rest; one that falls more than
 // `buffer` events behind, or takes nothing for stall_ms, is disconnected and resumes by its Last-Event-ID.
 //
-// Who may see what is subscriber_sees alone. Everybody may see every scope (--auth none); an index by scope belongs
-// into subscribers_flush, beside the list of those who see all.
+// Who may see what is subscriber_sees alone. With `scoped` the entries of a turn find their subscribers by scope_index,
+// so that an event costs nobody else anything; without (--auth none) everybody sees every scope and none.
 #pragma once
 #include "common/buffer.h"
 #include "gateway/replay.h"
 #include "gateway/resume.h"
 #include "gateway/ring.h"
+#include "gateway/scope_index.h"
 #include "gateway/table_filter.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,13 +30,16 @@ struct subscribers_options {
     unsigned long retry_ms;
     size_t buffer;
     size_t max_replay;
+    bool scoped;   // every grant is by scope; else every grant is `open`
+    bool unscoped; // scoped: events without a scope go to everybody who sees anything
 };
 
 struct subscribers *subscribers_new(const struct subscribers_options *options);
-// Takes socket (from http_exchange_take) and tables (NULL: all). `head` is the HTTP response head, written before
-// anything else. ping: heartbeats and the opening position are events that a script sees.
+// Takes socket (from http_exchange_take) and tables (NULL: all; the grant's are not looked at). `head` is the HTTP
+// response head, written before anything else. ping: heartbeats and the opening position are events that a script sees.
+// The stream is closed when the grant ends.
 void subscriber_open(struct subscribers *subscribers, uv_tcp_t *socket, const struct buffer *head,
-                     const struct resume_ask *ask, struct table_filter *tables, bool ping);
+                     const struct resume_ask *ask, const struct grant *grant, struct table_filter *tables, bool ping);
 size_t subscribers_count(const struct subscribers *subscribers);
 void subscribers_flush(struct subscribers *subscribers);
 // The ring was cut back to held (stream.h, on_rewound).
