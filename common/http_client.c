@@ -73,6 +73,7 @@ struct call {
     struct buffer answer; // the whole body, when the caller asked for it
     size_t answer_max_bytes;
     bool get;
+    bool has_own_tls; // the handle keeps what an earlier call set
     char curl_error[CURL_ERROR_SIZE];
     struct http_outcome outcome;
 };
@@ -85,6 +86,7 @@ struct http_client {
     const struct egress_policy *egress;
     char *user_agent;
     char *ca_file;
+    char *ca_path;       // the system's, as libcurl was built
     uv_timer_t deferred; // calls that failed before they began, and closing
     struct call *active; // until done was called and the resolver let go
     struct call *free_calls;
@@ -365,6 +367,9 @@ static struct call *call_new(struct http_client *client) {
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     if (client->ca_file)
         curl_easy_setopt(easy, CURLOPT_CAINFO, client->ca_file);
+    char *ca_path = NULL;
+    if (!client->ca_path && curl_easy_getinfo(easy, CURLINFO_CAPATH, &ca_path) == CURLE_OK)
+        client->ca_path = memory_copy_text(ca_path);
     curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, (long)IDLE_CONNECTION_MAX_S);
     curl_easy_setopt(easy, CURLOPT_MAXLIFETIME_CONN, (long)CONNECTION_MAX_S);
     curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, (long)PIN_LIFETIME_S);
@@ -427,6 +432,25 @@ static bool call_copy(struct call *call, const struct http_call *spec, struct er
         call->headers[i + 1] = (struct curl_slist){.data = call->text.bytes + offsets[i],
                                                    .next = i + 1 < count ? &call->headers[i + 2] : NULL};
     return true;
+}
+
+static void set_blob(CURL *easy, CURLoption option, const char *text) {
+    struct curl_blob blob = {.data = (void *)text, .len = text ? strlen(text) : 0, .flags = CURL_BLOB_COPY};
+    CURLcode code = curl_easy_setopt(easy, option, text ? &blob : NULL);
+    assert(code == CURLE_OK); // else a setting would be left out silently
+}
+
+// A handle is used again by calls with other settings. libcurl shares connections only between equal ones.
+static void call_set_tls(struct call *call, const struct http_call *spec) {
+    CURL *easy = call->easy;
+    if (!spec->ca_pem && !spec->certificate_pem && !call->has_own_tls)
+        return;
+    set_blob(easy, CURLOPT_CAINFO_BLOB, spec->ca_pem);
+    set_blob(easy, CURLOPT_SSLCERT_BLOB, spec->certificate_pem);
+    set_blob(easy, CURLOPT_SSLKEY_BLOB, spec->key_pem);
+    // Trusted besides them otherwise: the system's directory.
+    curl_easy_setopt(easy, CURLOPT_CAPATH, spec->ca_pem ? NULL : call->client->ca_path);
+    call->has_own_tls = spec->ca_pem || spec->certificate_pem;
 }
 
 static void pin_write(struct buffer *pin, const char *host, const struct call *call,
@@ -527,6 +551,7 @@ void http_client_send(struct http_client *client, const struct http_call *spec, 
     call->deadline_ms = spec->deadline_ms;
     call->connect_ms = spec->connect_ms;
     call->get = spec->get;
+    call_set_tls(call, spec);
     call->answer_max_bytes = spec->answer_max_bytes;
     buffer_clear(&call->answer);
     struct error error;
@@ -572,6 +597,7 @@ static void on_handle_closed(void *arg) {
     }
     free(client->user_agent);
     free(client->ca_file);
+    free(client->ca_path);
     free(client);
     if (on_closed)
         on_closed(on_closed_arg);

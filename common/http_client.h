@@ -31,7 +31,10 @@ struct http_call {
     unsigned deadline_ms; // whole: DNS to the last byte read
     unsigned connect_ms;  // TCP and TLS
     bool allow_http;
-    bool get;                // a GET: body is not sent
+    bool get;                    // a GET: body is not sent
+    const char *ca_pem;          // certificates that this call trusts instead of the client's; NULL. Copied
+    const char *certificate_pem; // of the client, with key_pem; NULL. Copied
+    const char *key_pem;
     size_t answer_max_bytes; // keep the body of the answer, up to so many bytes; 0: its head only
 };
 

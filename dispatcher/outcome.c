@@ -97,10 +97,29 @@ uint64_t retry_after_ms(const char *text, int64_t now_s) {
     return ms < RETRY_AFTER_MAX_MS ? ms : RETRY_AFTER_MAX_MS;
 }
 
-static void judge_status(struct attempt_outcome *outcome, const struct http_outcome *http, int64_t now_s) {
-    const struct status_rule *rule = status_rules;
-    while (http->status < rule->from || http->status > rule->to)
-        rule++;
+// What a subscription says of a status, in the terms of the table. Its Retry-After counts as it does usually.
+static struct status_rule rule_of_fate(struct status_rule rule, enum status_fate fate) {
+    if (fate == STATUS_USUAL)
+        return rule;
+    bool usually_good = rule.verdict == VERDICT_DELIVERED;
+    rule.verdict = fate == STATUS_DELIVERED ? VERDICT_DELIVERED
+                   : fate == STATUS_RETRY   ? VERDICT_RETRY
+                                            : VERDICT_REJECTED;
+    rule.disables = fate == STATUS_DISABLE;
+    if (fate == STATUS_DELIVERED)
+        rule.class = CLASS_DELIVERED;
+    else if (usually_good)
+        rule.class = CLASS_REJECTED;
+    return rule;
+}
+
+static void judge_status(struct attempt_outcome *outcome, const struct http_outcome *http,
+                         const struct status_policy *policy, int64_t now_s) {
+    const struct status_rule *usual = status_rules;
+    while (http->status < usual->from || http->status > usual->to)
+        usual++;
+    struct status_rule own = rule_of_fate(*usual, status_policy_find(policy, http->status));
+    const struct status_rule *rule = &own;
     outcome->verdict = rule->verdict;
     outcome->class = rule->class;
     outcome->disable_subscription = rule->disables;
@@ -121,6 +140,11 @@ static void judge_status(struct attempt_outcome *outcome, const struct http_outc
 }
 
 struct attempt_outcome outcome_of_answer(const struct http_outcome *http, int64_t now_s) {
+    return outcome_by_policy(http, NULL, now_s);
+}
+
+struct attempt_outcome outcome_by_policy(const struct http_outcome *http, const struct status_policy *policy,
+                                         int64_t now_s) {
     assert(http->status >= 0 && http->status <= 999);
     struct attempt_outcome outcome = {
         .status = http->status,
@@ -133,7 +157,7 @@ struct attempt_outcome outcome_of_answer(const struct http_outcome *http, int64_
         .response_head = http->response_head && *http->response_head ? http->response_head : NULL,
     };
     if (http->failure == HTTP_OK) {
-        judge_status(&outcome, http, now_s);
+        judge_status(&outcome, http, policy, now_s);
     } else {
         assert((size_t)http->failure < sizeof failure_rules / sizeof *failure_rules);
         outcome.verdict = failure_rules[http->failure].verdict;

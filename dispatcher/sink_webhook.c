@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/http_client.h"
 #include "common/memory.h"
+#include "common/pem.h"
 #include "common/seal.h"
 #include "common/webhook_header.h"
 #include "dispatcher/outcome.h"
@@ -31,6 +32,10 @@ struct endpoint {
     unsigned deadline_ms;
     char *headers[WEBHOOK_HEADERS_MAX]; // "name: value"
     size_t header_count;
+    struct status_policy statuses;
+    char *ca, *client_certificate; // PEM; NULL
+    struct buffer client_key;
+    const struct seal_keys *keys; // borrows: the sink's
     struct webhook_signer *signer;
 };
 
@@ -48,6 +53,7 @@ struct send {
     struct webhook *webhook;
     sink_done *done;
     void *done_arg;
+    struct status_policy statuses; // the endpoint may go while a send is in flight
     struct send *next_free;
 };
 
@@ -92,6 +98,26 @@ static bool read_headers(struct endpoint *endpoint, struct json_object *object, 
     return true;
 }
 
+static bool read_statuses(struct endpoint *endpoint, struct json_object *object, struct error *ret_error) {
+    return status_policy_read(&endpoint->statuses, object, ret_error);
+}
+
+static bool read_ca(struct endpoint *endpoint, struct json_object *value, struct error *ret_error) {
+    endpoint->ca = memory_copy_text(json_object_get_string(value));
+    return pem_certificates_check(endpoint->ca, "ca", ret_error);
+}
+
+static bool read_client_certificate(struct endpoint *endpoint, struct json_object *value, struct error *ret_error) {
+    endpoint->client_certificate = memory_copy_text(json_object_get_string(value));
+    return true; // judged with its key
+}
+
+static bool read_client_key(struct endpoint *endpoint, struct json_object *value, struct error *ret_error) {
+    if (!seal_open(endpoint->keys, json_object_get_string(value), &endpoint->client_key, ret_error))
+        return error_wrap(ret_error, "client_key");
+    return true;
+}
+
 static const struct setting {
     const char *key;
     enum json_type type;
@@ -102,6 +128,10 @@ static const struct setting {
     {"allow_http", json_type_boolean, "true or false", read_allow_http},
     {"deadline_ms", json_type_int, "a whole number", read_deadline},
     {"headers", json_type_object, "an object", read_headers},
+    {"statuses", json_type_object, "an object", read_statuses},
+    {"ca", json_type_string, "a text", read_ca},
+    {"client_certificate", json_type_string, "a text", read_client_certificate},
+    {"client_key", json_type_string, "a text", read_client_key},
 };
 
 static bool read_settings(struct endpoint *endpoint, struct json_object *object, struct error *ret_error) {
@@ -118,7 +148,15 @@ static bool read_settings(struct endpoint *endpoint, struct json_object *object,
     }
     if (!endpoint->url)
         return error_set(ret_error, ERROR_USAGE, "url: missing");
-    return http_url_check(endpoint->url, endpoint->allow_http, ret_error);
+    if (!http_url_check(endpoint->url, endpoint->allow_http, ret_error))
+        return false;
+    // What cannot be honoured is refused: a receiver may take an unproven client for a stranger, or for anybody.
+    bool certified = endpoint->client_certificate != NULL, keyed = endpoint->client_key.length > 0;
+    if (certified != keyed)
+        return error_set(ret_error, ERROR_USAGE, "client_certificate and client_key need each other");
+    if ((certified || endpoint->ca) && strncasecmp(endpoint->url, "https:", 6) != 0)
+        return error_set(ret_error, ERROR_USAGE, "ca and client_certificate mean nothing without https");
+    return !certified || pem_pair_check(endpoint->client_certificate, endpoint->client_key.bytes, ret_error);
 }
 
 // Opens the secrets, newest first, and makes the signer. Old ones sign until their time is over.
@@ -158,6 +196,11 @@ static void endpoint_free(struct endpoint *endpoint) {
     webhook_signer_free(endpoint->signer);
     for (size_t i = 0; i < endpoint->header_count; i++)
         free(endpoint->headers[i]);
+    if (endpoint->client_key.bytes)
+        explicit_bzero(endpoint->client_key.bytes, endpoint->client_key.length);
+    buffer_free(&endpoint->client_key);
+    free(endpoint->client_certificate);
+    free(endpoint->ca);
     free(endpoint->url);
     free(endpoint);
 }
@@ -167,6 +210,7 @@ static bool webhook_prepare(void *arg, struct subscription *subscription, struct
     struct endpoint *endpoint = memory_alloc(sizeof *endpoint);
     endpoint->allow_http = webhook->allow_http;
     endpoint->deadline_ms = DEADLINE_MS;
+    endpoint->keys = &webhook->keys;
 
     struct json_object *object = json_tokener_parse(subscription->settings ? subscription->settings : "");
     struct json_object *style = NULL;
@@ -210,7 +254,7 @@ void webhook_body_write(struct buffer *body, const struct delivery *delivery) {
 
 static void on_answer(void *arg, const struct http_outcome *http) {
     struct send *send = arg;
-    struct attempt_outcome outcome = outcome_of_answer(http, clock_wall_us() / 1000000);
+    struct attempt_outcome outcome = outcome_by_policy(http, &send->statuses, clock_wall_us() / 1000000);
     char text[64];
     if (!outcome.error && outcome.verdict != VERDICT_DELIVERED) {
         snprintf(text, sizeof text, "the receiver answered %d", http->status);
@@ -230,6 +274,7 @@ static struct send *send_take(struct webhook *webhook) {
     else
         send = memory_alloc(sizeof *send);
     send->webhook = webhook;
+    send->statuses.count = 0;
     return send;
 }
 
@@ -275,6 +320,10 @@ static void webhook_send(void *arg, const struct delivery *delivery, sink_done *
         call.headers = headers;
         call.deadline_ms = endpoint->deadline_ms;
         call.allow_http = endpoint->allow_http;
+        call.ca_pem = endpoint->ca;
+        call.certificate_pem = endpoint->client_certificate;
+        call.key_pem = endpoint->client_certificate ? endpoint->client_key.bytes : NULL;
+        send->statuses = endpoint->statuses;
     }
     call.body = buffer_cstr(&webhook->body);
     call.body_length = webhook->body.length;

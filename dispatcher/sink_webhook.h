@@ -5,6 +5,9 @@
 //   allow_http   bool, false: http:// besides https://
 //   deadline_ms  number, 100 to sink.deadline_ms, which is the default: the whole attempt
 //   headers      object of texts, at most 32: sent besides ours. Reserved names are refused
+//   statuses     object: what statuses mean where it differs from the usual (status_policy.h)
+//   ca           PEM: authorities that this endpoint's certificate is judged by, instead of the usual ones
+//   client_certificate, client_key   PEM, the key sealed (common/seal.h): what is shown to a receiver that asks
 //   signature    "standard" (default), "timestamp" or "body": webhook_signature.h
 #pragma once
 #include "common/egress.h"

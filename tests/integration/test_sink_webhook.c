@@ -3,7 +3,9 @@
 #include "common/seal.h"
 #include "dispatcher/sink_webhook.h"
 #include "tests/support/fixture.h"
+#include "tests/support/tls_server.h"
 #include <check.h>
+#include <json-c/json.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <stdio.h>
@@ -329,6 +331,116 @@ START_TEST(answers_are_classified) {
 }
 END_TEST
 
+START_TEST(a_status_policy_is_a_setting) {
+    start(false);
+    struct error error;
+    ck_assert_msg(prepare(&error, "{\"url\":\"%s\",\"allow_http\":true,\"statuses\":{\"404\":\"retry\"}}",
+                          receiver_url(receiver)),
+                  "%s", error.text);
+    receiver_answer(receiver, 404, "Retry-After: 3\r\n", 0);
+    struct result result = send_delivery(&usual);
+    ck_assert_int_eq(result.outcome.verdict, VERDICT_RETRY);
+    ck_assert_int_eq(result.outcome.class, CLASS_HTTP_4XX);
+    ck_assert_uint_eq(result.outcome.after_ms, 3000);
+    stop();
+}
+END_TEST
+
+static char *read_file(const char *path) {
+    char *text = calloc(1, 16384);
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_gt(fread(text, 1, 16383, file), 0);
+    fclose(file);
+    return text;
+}
+
+// Settings with these texts in them; NULL leaves one out. Returns what prepare says.
+static bool prepare_tls(int port, const char *ca, const char *certificate, const char *key, struct error *ret_error) {
+    static char *text;
+    free(text);
+    struct json_object *object = json_object_new_object();
+    char url[64];
+    snprintf(url, sizeof url, "https://127.0.0.1:%d/", port);
+    json_object_object_add(object, "url", json_object_new_string(url));
+    if (ca)
+        json_object_object_add(object, "ca", json_object_new_string(ca));
+    if (certificate)
+        json_object_object_add(object, "client_certificate", json_object_new_string(certificate));
+    if (key)
+        json_object_object_add(object, "client_key", json_object_new_string(key));
+    text = strdup(json_object_to_json_string(object));
+    json_object_put(object);
+    subscription.settings = text;
+    return sink.prepare(sink.arg, &subscription, ret_error);
+}
+
+START_TEST(an_authority_of_its_own_is_trusted_by_that_subscription_alone) {
+    start(false);
+    struct tls_server tls;
+    tls_server_start(&tls, "IP:127.0.0.1");
+    char *ca = read_file(tls.ca_file);
+    struct error error;
+    ck_assert_msg(prepare_tls(tls.port, ca, NULL, NULL, &error), "%s", error.text);
+    ck_assert_int_eq(send_delivery(&usual).outcome.verdict, VERDICT_DELIVERED);
+    sink.forget(sink.arg, &subscription);
+    ck_assert(prepare_tls(tls.port, NULL, NULL, NULL, &error));
+    struct result result = send_delivery(&usual); // neither by its handle nor over its connection
+    ck_assert_int_eq(result.outcome.class, CLASS_TLS);
+    sink.forget(sink.arg, &subscription);
+    char *other, *key;
+    tls_identity_make(&other, &key);
+    ck_assert(prepare_tls(tls.port, other, NULL, NULL, &error));
+    ck_assert_int_eq(send_delivery(&usual).outcome.class, CLASS_TLS);
+    stop();
+    tls_server_stop(&tls);
+    free(other);
+    free(key);
+    free(ca);
+}
+END_TEST
+
+START_TEST(a_client_certificate_is_shown) {
+    char *certificate, *key, *other, *other_key;
+    tls_identity_make(&certificate, &key);
+    tls_identity_make(&other, &other_key);
+    char *sealed = sealed_under(KEY_1, key), *other_sealed = sealed_under(KEY_1, other_key);
+    secret_key = KEY_1;
+    start(false);
+    struct tls_server tls;
+    tls_server_start_asking(&tls, "IP:127.0.0.1", certificate);
+    char *ca = read_file(tls.ca_file);
+    struct error error;
+    ck_assert_msg(prepare_tls(tls.port, ca, certificate, sealed, &error), "%s", error.text);
+    ck_assert_int_eq(send_delivery(&usual).outcome.verdict, VERDICT_DELIVERED);
+    sink.forget(sink.arg, &subscription);
+    ck_assert(
+        prepare_tls(tls.port, ca, NULL, NULL, &error)); // none, and not the one of the connection that stands open
+    ck_assert_int_eq(send_delivery(&usual).outcome.verdict, VERDICT_RETRY);
+    sink.forget(sink.arg, &subscription);
+    ck_assert(prepare_tls(tls.port, ca, other, other_sealed, &error));
+    ck_assert_int_eq(send_delivery(&usual).outcome.verdict, VERDICT_RETRY);
+    sink.forget(sink.arg, &subscription);
+
+    ck_assert(!prepare_tls(tls.port, ca, certificate, other_sealed, &error));
+    ck_assert_msg(strstr(error.text, "does not belong to client_certificate"), "%s", error.text);
+    ck_assert(!prepare_tls(tls.port, ca, certificate, NULL, &error));
+    ck_assert_msg(strstr(error.text, "need each other"), "%s", error.text);
+    ck_assert(
+        !prepare_tls(tls.port, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", NULL, NULL, &error));
+    ck_assert_msg(strstr(error.text, "ca: not a certificate"), "%s", error.text);
+    stop();
+    tls_server_stop(&tls);
+    free(sealed);
+    free(other_sealed);
+    free(certificate);
+    free(key);
+    free(other);
+    free(other_key);
+    free(ca);
+}
+END_TEST
+
 START_TEST(a_slow_receiver_is_a_timeout) {
     start(false);
     struct error error;
@@ -379,6 +491,7 @@ static const struct {
     {"{\"url\":\"https://example.com\",\"headers\":{\"X: y\\r\\nZ\":\"a\"}}", NULL, "not a header name"},
     {"{\"url\":\"https://example.com\",\"headers\":{\"X\":1}}", NULL, "must be a text"},
     {"{\"url\":\"https://example.com\",\"headers\":[]}", NULL, "headers: must be an object"},
+    {"{\"url\":\"https://example.com\",\"statuses\":{\"4\":\"retry\"}}", NULL, "statuses: 4"},
     {"{\"url\":\"https://example.com\",\"signature\":\"md5\"}", NULL, "none of standard"},
     {"{\"url\":\"https://example.com\"}", "sealed:1:0011223344556677:AAAA", "ROWBELL_SECRET_KEY is not set here"},
     {"{\"url\":\"https://example.com\"}", "whsec_" SECRET_1, "stored in a form"},
@@ -470,6 +583,9 @@ static void add_tests(Suite *suite) {
     tcase_add_test(tcase, custom_headers_are_sent);
     tcase_add_test(tcase, other_signature_styles_are_a_setting);
     tcase_add_loop_test(tcase, answers_are_classified, 0, (int)(sizeof answers / sizeof *answers));
+    tcase_add_test(tcase, a_status_policy_is_a_setting);
+    tcase_add_test(tcase, an_authority_of_its_own_is_trusted_by_that_subscription_alone);
+    tcase_add_test(tcase, a_client_certificate_is_shown);
     tcase_add_test(tcase, a_slow_receiver_is_a_timeout);
     tcase_add_test(tcase, a_denied_address_is_rejected);
     tcase_add_loop_test(tcase, bad_settings_are_refused, 0, (int)(sizeof refusals / sizeof *refusals));

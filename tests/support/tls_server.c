@@ -1,6 +1,7 @@
 #include "tests/support/tls_server.h"
 #include <arpa/inet.h>
 #include <check.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <pthread.h>
@@ -57,7 +58,42 @@ static void *accept_loop(void *arg) {
     return NULL;
 }
 
+static char *pem_text(BIO *bio) {
+    char *bytes;
+    long length = BIO_get_mem_data(bio, &bytes);
+    char *text = strndup(bytes, (size_t)length);
+    BIO_free(bio);
+    return text;
+}
+
+void tls_identity_make(char **ret_certificate, char **ret_key) {
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    X509 *certificate = make_certificate(key, "DNS:client.test");
+    BIO *bio = BIO_new(BIO_s_mem());
+    ck_assert_int_eq(PEM_write_bio_X509(bio, certificate), 1);
+    *ret_certificate = pem_text(bio);
+    bio = BIO_new(BIO_s_mem());
+    ck_assert_int_eq(PEM_write_bio_PrivateKey(bio, key, NULL, NULL, 0, NULL, NULL), 1);
+    *ret_key = pem_text(bio);
+    X509_free(certificate);
+    EVP_PKEY_free(key);
+}
+
+static void ask_for(SSL_CTX *context, const char *client_certificate) {
+    BIO *bio = BIO_new_mem_buf(client_certificate, -1);
+    X509 *certificate = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    BIO_free(bio);
+    ck_assert_int_eq(X509_STORE_add_cert(SSL_CTX_get_cert_store(context), certificate), 1);
+    X509_free(certificate);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    SSL_CTX_set_max_proto_version(context, TLS1_2_VERSION); // so that a refusal ends the handshake, not what follows
+}
+
 void tls_server_start(struct tls_server *server, const char *name) {
+    tls_server_start_asking(server, name, NULL);
+}
+
+void tls_server_start_asking(struct tls_server *server, const char *name, const char *client_certificate) {
     EVP_PKEY *key = EVP_EC_gen("P-256");
     X509 *certificate = make_certificate(key, name);
     strcpy(server->ca_file, "/tmp/rowbell-test-ca-XXXXXX");
@@ -70,6 +106,8 @@ void tls_server_start(struct tls_server *server, const char *name) {
     acceptor->context = SSL_CTX_new(TLS_server_method());
     ck_assert_int_eq(SSL_CTX_use_certificate(acceptor->context, certificate), 1);
     ck_assert_int_eq(SSL_CTX_use_PrivateKey(acceptor->context, key), 1);
+    if (client_certificate)
+        ask_for(acceptor->context, client_certificate);
     X509_free(certificate);
     EVP_PKEY_free(key);
 

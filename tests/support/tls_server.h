@@ -12,4 +12,8 @@ struct tls_server {
 
 // name: what the certificate is for, "IP:127.0.0.1" or "DNS:example.test". Fails the test.
 void tls_server_start(struct tls_server *server, const char *name);
+// The same, but it refuses who does not show this certificate (PEM).
+void tls_server_start_asking(struct tls_server *server, const char *name, const char *client_certificate);
+// A key and a self-signed certificate for it, as PEM; free() both.
+void tls_identity_make(char **ret_certificate, char **ret_key);
 void tls_server_stop(struct tls_server *server); // when its clients have closed

@@ -154,6 +154,62 @@ START_TEST(empty_texts_are_null) {
 }
 END_TEST
 
+static const struct {
+    int status;
+    enum verdict verdict;
+    const char *class;
+    bool disables;
+} by_policy[] = {
+    {200, VERDICT_DELIVERED, "delivered", false}, // not named: as usual
+    {202, VERDICT_RETRY, "rejected", false},      {302, VERDICT_DELIVERED, "delivered", false},
+    {400, VERDICT_RETRY, "http_4xx", false}, // by its class
+    {404, VERDICT_REJECTED, "http_4xx", true},    {409, VERDICT_DELIVERED, "delivered", false},
+    {410, VERDICT_REJECTED, "http_4xx", false}, // without disabling
+    {501, VERDICT_REJECTED, "http_5xx", false},   {500, VERDICT_RETRY, "http_5xx", false},
+    {700, VERDICT_RETRY, "http_5xx", false},
+};
+
+START_TEST(a_policy_of_its_own_wins) {
+    struct json_object *object =
+        json_tokener_parse("{\"202\": \"retry\", \"302\": \"delivered\", \"404\": \"disable\", \"409\": \"delivered\", "
+                           "\"410\": \"reject\", \"4xx\": \"retry\", \"501\": \"reject\"}");
+    struct status_policy policy;
+    struct error error;
+    ck_assert(status_policy_read(&policy, object, &error));
+    json_object_put(object);
+    struct http_outcome http = {.status = by_policy[_i].status, .retry_after = "7"};
+    struct attempt_outcome outcome = outcome_by_policy(&http, &policy, NOW);
+    ck_assert_int_eq(outcome.verdict, by_policy[_i].verdict);
+    ck_assert_str_eq(attempt_class_name(outcome.class), by_policy[_i].class);
+    ck_assert_int_eq(outcome.disable_subscription, by_policy[_i].disables);
+    ck_assert_uint_eq(outcome.after_ms, by_policy[_i].verdict == VERDICT_RETRY ? 7000 : 0);
+
+    http.delivery_control = "abort-message"; // the receiver's own word is above both
+    outcome = outcome_by_policy(&http, &policy, NOW);
+    ck_assert_int_eq(outcome.verdict,
+                     by_policy[_i].verdict == VERDICT_RETRY ? VERDICT_REJECTED : by_policy[_i].verdict);
+    http.delivery_control = "disable";
+    ck_assert(outcome_by_policy(&http, &policy, NOW).disable_subscription);
+    http.failure = HTTP_TIMEOUT; // a policy is about answers
+    ck_assert_int_eq(outcome_by_policy(&http, &policy, NOW).class, CLASS_TIMEOUT);
+}
+END_TEST
+
+START_TEST(bad_policies_are_refused) {
+    static const char *const texts[] = {"{\"4\": \"retry\"}",   "{\"604\": \"retry\"}", "{\"1xx\": \"retry\"}",
+                                        "{\"4x4\": \"retry\"}", "{\"404\": \"maybe\"}", "{\"404\": 1}",
+                                        "{\"404\": null}",      "{\"\": \"retry\"}"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct json_object *object = json_tokener_parse(texts[i]);
+        struct status_policy policy;
+        struct error error;
+        ck_assert_msg(!status_policy_read(&policy, object, &error), "%s", texts[i]);
+        ck_assert_int_eq(error.code, ERROR_USAGE);
+        json_object_put(object);
+    }
+}
+END_TEST
+
 void outcome_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "outcome", 10);
     tcase_add_loop_test(tcase, status_decides, 0, (int)(sizeof statuses / sizeof *statuses));
@@ -163,4 +219,6 @@ void outcome_tests(Suite *suite) {
     tcase_add_test(tcase, receiver_aborts_a_message_by_header);
     tcase_add_test(tcase, an_unknown_control_changes_nothing);
     tcase_add_test(tcase, empty_texts_are_null);
+    tcase_add_loop_test(tcase, a_policy_of_its_own_wins, 0, (int)(sizeof by_policy / sizeof *by_policy));
+    tcase_add_test(tcase, bad_policies_are_refused);
 }
