@@ -6,7 +6,7 @@
 //                       `--fault of the data--> LISTING --> TRYING each job alone --> IDLE
 //
 // A job that fails alone is counted, set aside and tried again alone (2 s doubling to 1 min), while the others go on
-// without it; its fifth failure poisons it (DESIGN 6.1).
+// without it; its fifth failure poisons it and marks the log (DESIGN 6.1).
 #include "dispatcher/sink_sse.h"
 #include "common/backoff.h"
 #include "common/clock.h"
@@ -208,15 +208,15 @@ static void batch_done(void *arg, const struct db_reply *reply, const struct err
 static void fault_counted(void *arg, const struct db_reply *reply, const struct error *error) {
     struct stream *stream = arg;
     int64_t seq = stream->suspects.seqs[stream->suspect_at];
-    bool there = reply && PQntuples(reply->results[0]) == 1;
+    const PGresult *fault = reply ? reply->results[1] : NULL;
+    bool there = fault && PQntuples(fault) == 1;
     seq_remove(&stream->faulty, seq);
-    if (error || (there && PQgetvalue(reply->results[0], 0, 1)[0] == 'f')) {
+    if (error || (there && PQgetvalue(fault, 0, 1)[0] == 'f')) {
         seq_add(&stream->faulty, seq);
     } else if (there) {
         metric_add(METRIC_JOBS_POISONED, lane, NULL, 1);
-        log_error("job_poisoned", LOG_TEXT("lane", lane),
-                  LOG_TEXT("subscription_id", PQgetvalue(reply->results[0], 0, 2)), LOG_INT("seq", seq),
-                  LOG_TEXT("attempt", PQgetvalue(reply->results[0], 0, 0)), LOG_TEXT("class", "rejected"));
+        log_error("job_poisoned", LOG_TEXT("lane", lane), LOG_TEXT("subscription_id", PQgetvalue(fault, 0, 2)),
+                  LOG_INT("seq", seq), LOG_TEXT("attempt", PQgetvalue(fault, 0, 0)), LOG_TEXT("class", "rejected"));
     }
     stream->suspect_at++;
     try_next(stream);
@@ -233,8 +233,11 @@ static void one_done(void *arg, const struct db_reply *reply, const struct error
         snprintf(id, sizeof id, "%d", stream->id);
         snprintf(text, sizeof text, "%" PRId64, seq);
         log_warn("append_refused", LOG_INT("stream", stream->id), LOG_INT("seq", seq), LOG_TEXT("error", error->text));
-        db_query(stream->sse->conn, &sql_stream_fault, 2, (const char *[]){id, text}, DEADLINE_MS, fault_counted,
-                 stream);
+        const char *values[] = {id, text};
+        struct db_batch *batch = db_batch_begin(stream->sse->conn);
+        db_batch_add(batch, &sql_stream_lock, 1, values); // it may append a mark
+        db_batch_add(batch, &sql_stream_fault, 2, values);
+        db_batch_send(batch, DEADLINE_MS, fault_counted, stream);
         return;
     } else {
         system_fault(stream, error);

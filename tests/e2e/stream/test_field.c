@@ -1,0 +1,3 @@
+#include "tests/e2e/stream/world.h"
+void field_tests(Suite *suite) {
+}

@@ -1,0 +1,299 @@
+#include "tests/e2e/stream/world.h"
+#include "common/clock.h"
+#include "tests/support/support.h"
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// ---- G6: a position means one entry for ever, on whatever gateway it was seen ----
+
+struct issued {
+    int64_t position;
+    const char *data;
+};
+static struct issued *issued; // rising
+static size_t issued_count;
+
+static void issued_note(int64_t position, const char *data) {
+    size_t at = issued_count;
+    while (at > 0 && issued[at - 1].position > position) {
+        at--;
+    }
+    if (at > 0 && issued[at - 1].position == position) {
+        ck_assert_msg(strcmp(issued[at - 1].data, data) == 0, "position %" PRId64 " was issued twice: %s and %s",
+                      position, issued[at - 1].data, data);
+        return;
+    }
+    issued = reallocarray(issued, issued_count + 1, sizeof *issued);
+    memmove(issued + at + 1, issued + at, (issued_count - at) * sizeof *issued);
+    issued[at] = (struct issued){position, data};
+    issued_count++;
+}
+
+void world_reset(void) {
+    free(issued);
+    issued = NULL;
+    issued_count = 0;
+}
+
+// ---- the database ----
+
+void world_publish_posts(PGconn *conn) {
+    sql_run(conn, "create table posts (id text primary key, tenant text)");
+    sql_run(conn, "select rowbell.publish('posts', scope => 'tenant')");
+}
+
+PGconn *world_database(void) {
+    world_reset();
+    fixture_database();
+    PGconn *conn = fixture_connect();
+    world_publish_posts(conn);
+    return conn;
+}
+
+void post(PGconn *conn, const char *key) {
+    char sql[200];
+    snprintf(sql, sizeof sql, "insert into posts values ('%s')", key);
+    sql_run(conn, sql);
+}
+
+// ---- gateways ----
+
+struct gateway gateway_start(const char *const *arguments) {
+    const char *all[40] = {"--listen", "127.0.0.1:0"};
+    for (size_t i = 0; arguments && arguments[i]; i++) {
+        all[2 + i] = arguments[i];
+    }
+    struct gateway gateway = {.daemon = daemon_start("rowbell-gateway", all)};
+    daemon_wait_log(gateway.daemon, "stream_ready", SOON_MS);
+    gateway.port = daemon_log_port(gateway.daemon, "listen");
+    gateway.admin_port = daemon_log_port(gateway.daemon, "admin");
+    return gateway;
+}
+
+double gateway_metric(const struct gateway *gateway, const char *name) {
+    char url[100];
+    char pattern[200];
+    const char *body;
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/metrics", gateway->admin_port);
+    ck_assert_int_eq(http_get(url, &body), 200);
+    snprintf(pattern, sizeof pattern, "\n%s ", name);
+    const char *line = strstr(body, pattern);
+    return line ? strtod(line + strlen(pattern), NULL) : 0;
+}
+
+void gateway_kill(struct gateway *gateway) {
+    daemon_signal(gateway->daemon, SIGKILL);
+    daemon_wait_exit(gateway->daemon, SOON_MS);
+}
+
+// ---- Redis ----
+
+static int free_port(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int one = 1;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    int port = 20000 + getpid() % 12000; // below the ephemeral range: it is closed and bound again
+    do {
+        address.sin_port = htons((uint16_t)++port);
+    } while (bind(fd, (struct sockaddr *)&address, sizeof address) != 0);
+    close(fd);
+    return port;
+}
+
+void redis_start(struct redis *redis) {
+    char port[16];
+    if (redis->port == 0) {
+        redis->port = free_port();
+        snprintf(redis->url, sizeof redis->url, "redis://127.0.0.1:%d", redis->port);
+    }
+    snprintf(port, sizeof port, "%d", redis->port);
+    pid_t test = getpid();
+    redis->pid = fork();
+    ck_assert_int_ge(redis->pid, 0);
+    if (redis->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        int null = open("/dev/null", O_RDWR);
+        dup2(null, STDOUT_FILENO);
+        if (getppid() == test) {
+            execlp("redis-server", "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", "/tmp",
+                   NULL);
+        }
+        _exit(127);
+    }
+    uint64_t end = clock_ms() + SOON_MS;
+    do {
+        ck_assert_msg(clock_ms() < end, "redis-server does not answer");
+        redisFree(redis->context);
+        redis->context = redisConnect("127.0.0.1", redis->port);
+    } while (!redis->context || redis->context->err);
+}
+
+void redis_kill(struct redis *redis) {
+    kill(redis->pid, SIGKILL);
+    waitpid(redis->pid, NULL, 0);
+    redis->pid = 0;
+}
+
+void redis_command(struct redis *redis, const char *command) {
+    redisReply *reply = redisCommand(redis->context, command);
+    ck_assert_msg(reply && reply->type != REDIS_REPLY_ERROR, "redis: %s", reply ? reply->str : redis->context->errstr);
+    freeReplyObject(reply);
+}
+
+// ---- watchers ----
+
+void watcher_open(struct watcher *watcher, const struct gateway *gateway, const char *target) {
+    char header[64];
+    snprintf(header, sizeof header, "Last-Event-ID: %" PRId64 "\r\n", watcher->last_id);
+    watcher->client = sse_open(gateway->port, target, watcher->last_id ? header : NULL);
+    watcher->taken = 0;
+}
+
+void watcher_open_at(struct watcher *watcher, const struct gateway *gateway, int64_t last_id) {
+    watcher->last_id = last_id;
+    watcher_open(watcher, gateway, "/events");
+}
+
+static void take_block(struct watcher *watcher, char *block) {
+    struct seen seen = {0};
+    bool change = false;
+    bool reset = false;
+    for (char *line = block, *next; line; line = next) {
+        next = strchr(line, '\n');
+        if (next) {
+            *next++ = '\0';
+        }
+        if (strncmp(line, "id: ", 4) == 0) {
+            seen.position = strtoll(line + 4, NULL, 10);
+        } else if (strncmp(line, "data: ", 6) == 0) {
+            seen.data = support_keep_text(line + 6);
+        } else if (strcmp(line, "event: change") == 0) {
+            change = true;
+        } else if (strcmp(line, "event: reset") == 0) {
+            reset = true;
+        }
+    }
+    if (seen.position == 0) {
+        return;
+    }
+    if (change) {
+        ck_assert_msg(seen.position > watcher->last_id, "%" PRId64 " after %" PRId64, seen.position, watcher->last_id);
+        issued_note(seen.position, seen.data);
+    } else if (reset) {
+        char reason[64] = "";
+        sscanf(seen.data, "{\"reason\":\"%60[a-z_]\"}", reason);
+        seen.reason = support_keep_text(reason);
+    }
+    watcher->last_id = seen.position;
+    if (change || reset) {
+        watcher->seen = reallocarray(watcher->seen, (size_t)watcher->count + 1, sizeof *watcher->seen);
+        watcher->seen[watcher->count++] = seen;
+    }
+}
+
+bool watcher_read(struct watcher *watcher) {
+    bool ended = sse_closed(watcher->client);
+    const char *head_end = strstr(sse_bytes(watcher->client), "\r\n\r\n");
+    if (!head_end) {
+        return !ended;
+    }
+    const char *body = head_end + 4;
+    const char *end;
+    while ((end = strstr(body + watcher->taken, "\n\n")) != NULL) {
+        char *block = strndup(body + watcher->taken, (size_t)(end - body) - watcher->taken);
+        watcher->taken = (size_t)(end - body) + 2;
+        take_block(watcher, block);
+        free(block);
+    }
+    return !ended;
+}
+
+void watcher_leave(struct watcher *watcher) {
+    if (watcher->client) {
+        watcher_read(watcher);
+        sse_close(watcher->client);
+        watcher->client = NULL;
+    }
+}
+
+static bool has_key(const struct seen *seen, const char *key) {
+    char part[200];
+    snprintf(part, sizeof part, "\"key\":\"%s\"", key);
+    return !seen->reason && strstr(seen->data, part) != NULL;
+}
+
+int64_t watcher_position_of(const struct watcher *watcher, const char *key) {
+    for (int i = watcher->count - 1; i >= 0; i--) {
+        if (has_key(&watcher->seen[i], key)) {
+            return watcher->seen[i].position;
+        }
+    }
+    return 0;
+}
+
+int watcher_count_key(const struct watcher *watcher, const char *key) {
+    int count = 0;
+    for (int i = 0; i < watcher->count; i++) {
+        count += has_key(&watcher->seen[i], key);
+    }
+    return count;
+}
+
+int watcher_resets(const struct watcher *watcher) {
+    int count = 0;
+    for (int i = 0; i < watcher->count; i++) {
+        count += watcher->seen[i].reason != NULL;
+    }
+    return count;
+}
+
+static bool has_reset(const struct watcher *watcher, const char *reason) {
+    for (int i = 0; i < watcher->count; i++) {
+        if (watcher->seen[i].reason && strcmp(watcher->seen[i].reason, reason) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+#define WAIT_UNTIL(watcher, condition, what)                                                                           \
+    do {                                                                                                               \
+        uint64_t end = clock_ms() + SOON_MS;                                                                           \
+        for (;;) {                                                                                                     \
+            bool alive = watcher_read(watcher);                                                                        \
+            if (condition) {                                                                                           \
+                break;                                                                                                 \
+            }                                                                                                          \
+            ck_assert_msg(alive, "the stream ended without %s:\n%s", what, sse_bytes((watcher)->client));              \
+            ck_assert_msg(clock_ms() < end, "after %d ms no %s in:\n%s", SOON_MS, what, sse_bytes((watcher)->client)); \
+            support_pause();                                                                                           \
+        }                                                                                                              \
+    } while (0)
+
+void watcher_wait_open(struct watcher *watcher) {
+    WAIT_UNTIL(watcher, watcher->last_id != 0, "id");
+}
+
+void watcher_wait_key(struct watcher *watcher, const char *key) {
+    WAIT_UNTIL(watcher, watcher_position_of(watcher, key) != 0, key);
+}
+
+void watcher_wait_reset(struct watcher *watcher, const char *reason) {
+    WAIT_UNTIL(watcher, has_reset(watcher, reason), reason);
+}
+
+void watcher_free(struct watcher *watcher) {
+    watcher_leave(watcher);
+    free(watcher->seen);
+    *watcher = (struct watcher){0};
+}

@@ -1,0 +1,72 @@
+// The whole of Rowbell around a stream: relays, dispatchers and gateways on a database, Redis if wanted, and watchers,
+// which do what EventSource does: take whole blocks, keep the last id, come back with it.
+#pragma once
+#include "tests/support/fixture.h"
+#include <hiredis/hiredis.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { SOON_MS = 30000 };
+#define WITH(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+void world_reset(void); // forgets the positions seen; call it first in every test
+// A database with table posts (id text, tenant text) published, scope tenant; returns a connection to it.
+PGconn *world_database(void);
+void world_publish_posts(PGconn *conn);
+// Inserts posts key..., each in a transaction of its own.
+void post(PGconn *conn, const char *key);
+
+// ---- gateways ----
+
+struct gateway {
+    struct daemon *daemon;
+    int port;
+    int admin_port;
+};
+struct gateway gateway_start(const char *const *arguments);
+double gateway_metric(const struct gateway *gateway, const char *name); // 0 if absent
+void gateway_kill(struct gateway *gateway);
+
+// ---- Redis ----
+
+struct redis {
+    pid_t pid;
+    int port;
+    char url[64];
+    redisContext *context;
+};
+void redis_start(struct redis *redis); // on its port, a new one if 0
+void redis_kill(struct redis *redis);
+void redis_command(struct redis *redis, const char *command);
+
+// ---- watchers ----
+
+struct seen {
+    int64_t position;
+    const char *data;   // as on the wire; kept until the test's end
+    const char *reason; // of a reset; NULL: a change
+};
+struct watcher {
+    struct sse_client *client; // NULL: away
+    size_t taken;              // bytes of its body
+    int64_t last_id;           // 0: none yet
+    struct seen *seen;
+    int count;
+};
+// Opens with the last id, if there is one. target: "/events?..."
+void watcher_open(struct watcher *watcher, const struct gateway *gateway, const char *target);
+void watcher_open_at(struct watcher *watcher, const struct gateway *gateway, int64_t last_id);
+void watcher_leave(struct watcher *watcher);     // takes what has come, then closes
+bool watcher_read(struct watcher *watcher);      // false: the stream has ended
+void watcher_wait_open(struct watcher *watcher); // it has an id
+void watcher_wait_key(struct watcher *watcher, const char *key);
+void watcher_wait_reset(struct watcher *watcher, const char *reason);
+int64_t watcher_position_of(const struct watcher *watcher, const char *key); // 0: not seen
+int watcher_count_key(const struct watcher *watcher, const char *key);
+int watcher_resets(const struct watcher *watcher);
+void watcher_free(struct watcher *watcher);
+
+void failover_tests(Suite *suite);
+void field_tests(Suite *suite);
+void position_tests(Suite *suite);
+void property_tests(Suite *suite);
