@@ -58,9 +58,15 @@ function section(tenant) {
     event.target.reset();
   });
 
-  // The URL is asked for at each connection: another gateway when one is gone, and a new ticket. `share` names who is
-  // listening, so that tabs of one tenant share a connection and tabs of two never do.
-  const bell = connect(async () => (await (await fetch(`/api/${tenant}/stream`)).json()).url, {
+  // The URL is asked for at each connection: the next gateway, since the last one may be gone, and a new ticket.
+  let gateway = Math.floor(Math.random() * 2);
+  const streamUrl = async () => {
+    const urls = await (await fetch(`/api/${tenant}/stream`)).json();
+    return urls[gateway++ % urls.length];
+  };
+
+  // `share` names who is listening, so that tabs of one tenant share a connection and tabs of two never do.
+  const bell = connect(streamUrl, {
     share: tenant,
     tables: ["posts"],
     keysByTable: { posts: [["posts"]] },

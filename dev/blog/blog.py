@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import json
 import os
-import random
 import re
 import subprocess
 import sys
@@ -58,11 +57,11 @@ def ticket(tenant, secret):
     return (text + b"." + part(hmac.new(secret.encode(), text, hashlib.sha256).digest())).decode()
 
 
-def stream_url(tenant):
-    """Where a page of the tenant follows the stream: any gateway will do."""
-    url = random.choice(os.environ["BLOG_GATEWAYS"].split()) + "/events"
+def stream_urls(tenant):
+    """Where a page of the tenant may follow the stream: any gateway will do. (Behind a proxy it would be one URL.)"""
     secret = os.environ.get("BLOG_TICKET_SECRET")
-    return f"{url}?ticket={ticket(tenant, secret)}" if secret else url
+    query = f"?ticket={ticket(tenant, secret)}" if secret else ""
+    return [f"{gateway}/events{query}" for gateway in os.environ["BLOG_GATEWAYS"].split()]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -97,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
             ("GET", False): LIST, ("GET", True): READ, ("POST", False): ADD, ("PUT", True): EDIT, ("DELETE", True): DELETE,
         }.get((method, key is not None))
         if what == "stream" and method == "GET" and key is None:
-            self.answer(200, json.dumps({"url": stream_url(tenant)}).encode())
+            self.answer(200, json.dumps(stream_urls(tenant)).encode())
         elif what == "posts" and statement and "\0" not in "".join(values.values()):
             found = query(statement, **values)
             self.answer(200 if found else 404, found.encode())
