@@ -1,8 +1,8 @@
 // db_error: what an SQLSTATE means for us (PostgreSQL docs, appendix A).
 #pragma once
+#include "common/error.h"
 #include <libpq-fe.h>
 #include <stdbool.h>
-#include "common/error.h"
 
 // Fills an ERROR_SQL (or AUTH for 28xxx and 3D000, CONNECT for 57P0x, 08xxx and whatever else ends the session) from a
 // failed result; the text is the primary message only, since details may hold row values.

@@ -2,10 +2,10 @@
 // a timeout on everything and a PING when nothing arrives. Either a publisher or a subscriber. Losing it is never an
 // error for the caller: Redis is fast, the log is complete (docs/guarantees.md, G9).
 #pragma once
+#include "common/error.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <uv.h>
-#include "common/error.h"
 
 struct redis_conn;
 
@@ -13,7 +13,7 @@ struct redis_conn_options {
     const char *url;     // redis://[user:password@]host[:port][/db]; copied
     const char *channel; // subscriber: this channel is subscribed to at every connect; NULL: a publisher; copied
     void *arg;
-    void (*on_up)(void *arg);   // connected (and subscribed)
+    void (*on_up)(void *arg); // connected (and subscribed)
     void (*on_down)(void *arg, const struct error *error);
     void (*on_message)(void *arg, const char *bytes, size_t length); // view
 };
@@ -23,5 +23,6 @@ struct redis_conn *redis_conn_new(uv_loop_t *loop, const struct redis_conn_optio
 bool redis_conn_is_up(const struct redis_conn *conn);
 // Sent if up, else dropped: true when it was handed to the socket.
 bool redis_conn_publish(struct redis_conn *conn, const char *channel, const char *bytes, size_t length);
-void redis_conn_reset(struct redis_conn *conn, const char *reason); // reconnect: a link that is alive and delivers nothing
+void redis_conn_reset(struct redis_conn *conn,
+                      const char *reason); // reconnect: a link that is alive and delivers nothing
 void redis_conn_close(struct redis_conn *conn, void (*on_closed)(void *arg), void *arg); // NULL conn is allowed

@@ -1,9 +1,9 @@
 // sink: the port behind which a delivery happens (webhook, index). The dispatcher owns jobs, leases and
 // retries; a sink makes one attempt and classifies it. A sink never retries by itself.
 #pragma once
+#include "common/error.h"
 #include <stdbool.h>
 #include <stdint.h>
-#include "common/error.h"
 
 // A subscription as the dispatcher knows it; reloaded when it changes.
 struct subscription {
@@ -12,8 +12,8 @@ struct subscription {
     char *kind;  // "webhook"
     char *state; // "active"
     bool ordered;
-    char *settings;   // JSON text; each sink reads its own keys
-    char **secrets;   // newest first, as stored ("plain:whsec_...")
+    char *settings; // JSON text; each sink reads its own keys
+    char **secrets; // newest first, as stored ("plain:whsec_...")
     int secret_count;
     void *sink_state; // the sink's, made by prepare
 };
@@ -22,7 +22,7 @@ struct subscription {
 struct delivery {
     const struct subscription *subscription;
     int64_t event_seq;
-    int attempt; // 1 for the first
+    int attempt;             // 1 for the first
     const char *event_id;    // UUIDv7 text
     const char *type;        // "posts.update"
     const char *occurred_at; // RFC 3339, UTC, microseconds
@@ -38,23 +38,32 @@ enum verdict {
 
 // Names of rowbell.attempts.class; attempt_class_name gives the text.
 enum attempt_class {
-    CLASS_DELIVERED, CLASS_DNS, CLASS_CONNECT, CLASS_TLS, CLASS_TIMEOUT, CLASS_HTTP_4XX, CLASS_HTTP_5XX,
-    CLASS_REJECTED, CLASS_LOST, CLASS_EGRESS_DENIED, CLASS_CONDITION,
+    CLASS_DELIVERED,
+    CLASS_DNS,
+    CLASS_CONNECT,
+    CLASS_TLS,
+    CLASS_TIMEOUT,
+    CLASS_HTTP_4XX,
+    CLASS_HTTP_5XX,
+    CLASS_REJECTED,
+    CLASS_LOST,
+    CLASS_EGRESS_DENIED,
+    CLASS_CONDITION,
 };
 const char *attempt_class_name(enum attempt_class class);
 
 struct attempt_outcome {
     enum verdict verdict;
     enum attempt_class class;
-    uint64_t after_ms;           // with VERDICT_RETRY: what the receiver asked for (Retry-After), 0 if nothing
-    bool unsent;                 // nothing happened: the claim is given back, and no attempt is recorded
-    bool disable_subscription;   // the receiver said so (410, webhook-delivery: disable)
-    bool pause_endpoint;         // 429 or 503 with Retry-After: after_ms holds for the whole endpoint
-    int status;                  // HTTP status, 0 when there was no answer
+    uint64_t after_ms;         // with VERDICT_RETRY: what the receiver asked for (Retry-After), 0 if nothing
+    bool unsent;               // nothing happened: the claim is given back, and no attempt is recorded
+    bool disable_subscription; // the receiver said so (410, webhook-delivery: disable)
+    bool pause_endpoint;       // 429 or 503 with Retry-After: after_ms holds for the whole endpoint
+    int status;                // HTTP status, 0 when there was no answer
     double dns_ms, connect_ms, tls_ms, first_byte_ms, total_ms; // -1: not reached
-    const char *peer;            // views, NULL if none
+    const char *peer;                                           // views, NULL if none
     const char *response_head;
-    const char *error;           // one line for people, NULL when delivered
+    const char *error; // one line for people, NULL when delivered
 };
 
 // Called exactly once for each send, in a later loop turn.

@@ -153,16 +153,14 @@ static void on_missed(void *arg, const struct stream_missed *missed, const struc
     struct replay_request *request = arg;
     struct replay *replay = request->replay;
     replay->in_flight--;
-    if (request->cancelled) {
+    if (request->cancelled || (error && error->code != ERROR_CONNECT)) {
         finish(request, NULL, error);
-    } else if (!error) {
-        replay->away = false;
-        decide(request, missed);
-    } else if (error->code == ERROR_CONNECT) {
+    } else if (error) {
         replay->away = true;
         ask_again_later(request, error);
     } else {
-        finish(request, NULL, error);
+        replay->away = false;
+        decide(request, missed);
     }
     send_waiting(replay);
     closed_one(replay);

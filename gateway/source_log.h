@@ -8,4 +8,5 @@
 
 enum { STREAM_ID = 1 }; // the stream `default`
 
-struct stream_source source_log_new(uv_loop_t *loop, const char *url, const char *direct_url); // direct_url: may be NULL
+struct stream_source source_log_new(uv_loop_t *loop, const char *url,
+                                    const char *direct_url); // direct_url: may be NULL

@@ -71,9 +71,10 @@ static struct bench *open_bench(void) {
                          "'https://b.example/', '{*}');"
                          "insert into posts select generate_series(1, 20)");
     uv_loop_init(&bench->loop);
-    bench->pg = job_store_pg_new(&bench->loop,
-                                 &(struct job_store_pg_options){
-                                     .url = url, .kind = "webhook", .arg = bench, .on_up = on_up, .on_down = on_down, .on_jobs = on_jobs});
+    bench->pg = job_store_pg_new(
+        &bench->loop,
+        &(struct job_store_pg_options){
+            .url = url, .kind = "webhook", .arg = bench, .on_up = on_up, .on_down = on_down, .on_jobs = on_jobs});
     bench->store = job_store_pg_port(bench->pg);
     turn_until(bench, &bench->up);
     return bench;

@@ -116,7 +116,8 @@ static pid_t server_start(int port) {
     pid_t pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        freopen("/dev/null", "w", stdout);
+        if (freopen("/dev/null", "w", stdout) == NULL)
+            _exit(127);
         execlp("redis-server", "redis-server", "--port", text, "--bind", "127.0.0.1", "--save", "", "--requirepass",
                "hunter2", "--dir", "/tmp", (char *)NULL);
         _exit(127);
@@ -131,7 +132,7 @@ static void set_up(void) {
 
 // Nothing is left behind; a handle that is would hold this up until the test is late.
 static void tear_down(void) {
-    uv_run(&loop, UV_RUN_DEFAULT); // a lookup of a name goes on after its connection was closed
+    uv_run(&loop, UV_RUN_DEFAULT);             // a lookup of a name goes on after its connection was closed
     ck_assert_int_eq(uv_loop_close(&loop), 0); // nothing was left behind
 }
 

@@ -65,8 +65,8 @@ static int connected(void) {
     ck_assert_int_eq(uv_tcp_open(socket, fd), 0);
     struct buffer head = {0};
     buffer_text(&head, "HEAD\r\n\r\n");
-    subscriber_open(subscribers, socket, &head, &(struct resume_ask){RESUME_ASK_FRESH, 0}, &(struct grant){.open = true},
-                    NULL, false);
+    subscriber_open(subscribers, socket, &head, &(struct resume_ask){RESUME_ASK_FRESH, 0},
+                    &(struct grant){.open = true}, NULL, false);
     buffer_free(&head);
     return client;
 }

@@ -194,8 +194,7 @@ START_TEST(one_bad_row_leaves_the_others_in_the_same_pass) {
 END_TEST
 
 START_TEST(faults_of_the_system_never_count) {
-    static const char *const faults[] = {"53100", "55P03", "57P01", "57014", "58030",
-                                         "XX000", "40001", "25006"};
+    static const char *const faults[] = {"53100", "55P03", "57P01", "57014", "58030", "XX000", "40001", "25006"};
     start(false);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         pass_ends(0, faults[i]);
