@@ -2,7 +2,7 @@
 #pragma once
 #include "common/http_client.h"
 #include "dispatcher/sink.h"
-#include "dispatcher/status_policy.h"
+#include "common/status_policy.h"
 #include <stdint.h>
 
 enum { RETRY_AFTER_MAX_MS = 24 * 60 * 60 * 1000 };

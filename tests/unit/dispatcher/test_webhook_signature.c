@@ -1,4 +1,4 @@
-#include "dispatcher/webhook_signature.h"
+#include "common/webhook_signature.h"
 #include "tests/support/fixture.h"
 #include "tests/unit/dispatcher/webhook_tests.h"
 #include <check.h>

@@ -1,4 +1,4 @@
-#include "dispatcher/status_policy.h"
+#include "common/status_policy.h"
 #include <string.h>
 
 static const struct {

@@ -1,4 +1,4 @@
-#include "dispatcher/webhook_signature.h"
+#include "common/webhook_signature.h"
 #include "common/memory.h"
 #include <assert.h>
 #include <inttypes.h>
