@@ -14,6 +14,8 @@ function section(tenant) {
   part("h2").textContent = tenant;
   document.getElementById("blogs").append(root);
 
+  let shown = false; // what changes after that is highlighted
+
   // The row's key is the row's path.
   const row = (post) => {
     const key = encodeURIComponent(post.id);
@@ -33,7 +35,7 @@ function section(tenant) {
     if (title.value !== post.title && document.activeElement !== title) {
       title.value = post.title;
       item.classList.remove("changed");
-      requestAnimationFrame(() => item.classList.add("changed"));
+      if (shown) requestAnimationFrame(() => item.classList.add("changed"));
     }
     return item;
   };
@@ -42,7 +44,10 @@ function section(tenant) {
   const refresh = async () => {
     const mine = ++wanted; // of two answers the one that was asked for last counts
     const response = await fetch(api);
-    if (response.ok && mine === wanted) part(".posts").replaceChildren(...(await response.json()).map(row));
+    const posts = response.ok && (await response.json());
+    if (!posts || mine !== wanted) return;
+    part(".posts").replaceChildren(...posts.map(row));
+    shown = true;
   };
 
   const hear = (text) => {
