@@ -83,12 +83,7 @@ begin
 declare
   collection constant boolean := %1$s;
 begin
-  if tg_op = 'TRUNCATE' then
-    if rowbell.truncate_is_covered(tg_relid, tg_when, %2$L) then
-      return null;
-    end if;
-    insert into rowbell.events (type_id, scope, key, op, subject) values (%3$s, %4$L, null, 'delete', %5$L);
-  elsif tg_op = 'INSERT' then
+  if tg_op = 'INSERT' then
     if collection then
       with sides as (%6$s)
       insert into rowbell.events (type_id, scope, key, op, subject)
@@ -104,7 +99,7 @@ begin
     else
       with sides as (%10$s), changes as %8$s (select 'delete' as op, s.scope, s.key from sides s where not s.gone)%9$s;
     end if;
-  elsif collection then
+  elsif tg_op = 'UPDATE' and collection then
     -- Without a key, old and new rows are paired by their order. A wrong pair can only add an event: if every pair is
     -- equal, the table is as it was.
     with o as (select s.*, row_number() over () as i from (%10$s) s), n as (select s.*, row_number() over () as i from (%6$s) s)
@@ -113,7 +108,7 @@ begin
       from o full join n on o.i = n.i cross join lateral (values (o.scope), (n.scope)) as v(scope)
      where o.image *<> n.image or o.image is null or n.image is null or o.scope is distinct from n.scope
         or o.gone is distinct from n.gone;
-  else
+  elsif tg_op = 'UPDATE' then
     -- Paired on the rendered key. A row that is there before and not after (its key changed, it moved to another scope, it
     -- was soft-deleted) is a delete; one that is there after and not before is a create.
     with o as (%10$s), n as (%6$s),
@@ -128,6 +123,10 @@ begin
          ('update', n.scope, n.key, is_.before and is_.after and is_.stayed and o.image *<> n.image)
        ) as v(op, scope, key, happened)
        where v.happened)%9$s;
+  elsif not rowbell.truncate_is_covered(tg_relid, tg_when, %2$L) then
+    insert into rowbell.events (type_id, scope, key, op, subject) values (%3$s, %4$L, null, 'delete', %5$L);
+  else
+    return null;
   end if;
 %12$s  return null;
 end $body$,

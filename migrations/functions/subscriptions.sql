@@ -421,11 +421,11 @@ declare
 begin
   if dry_run then
     select count(*) into found_count from rowbell.events e
-     where e.poisoned_at is not null and (ids is null or e.seq = any (ids))
+     where e.poisoned_at is not null and e.retry_at is not null and e.fanned_out_at is null and (ids is null or e.seq = any (ids))
        and (since is null or e.poisoned_at >= since) and (until is null or e.poisoned_at < until);
   else
     update rowbell.events e set poisoned_at = null, fanout_attempts = 0, retry_at = now()
-     where e.poisoned_at is not null and (ids is null or e.seq = any (ids))
+     where e.poisoned_at is not null and e.retry_at is not null and e.fanned_out_at is null and (ids is null or e.seq = any (ids))
        and (since is null or e.poisoned_at >= since) and (until is null or e.poisoned_at < until);
     get diagnostics found_count = row_count;
   end if;
