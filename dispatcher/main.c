@@ -1,4 +1,4 @@
-// rowbell-dispatcher: delivers jobs: webhooks to their receivers, row changes into the stream.
+// rowbell-dispatcher: delivers jobs: webhooks to their receivers, rows to search indexes, row changes into the stream.
 #include "common/admin_endpoint.h"
 #include "common/egress.h"
 #include "common/log.h"
@@ -11,6 +11,7 @@
 #include "dispatcher/lanes.h"
 #include "dispatcher/metrics.h"
 #include "dispatcher/sink_discard.h"
+#include "dispatcher/sink_index.h"
 #include "dispatcher/sink_sse.h"
 #include "dispatcher/sink_webhook.h"
 #include <string.h>
@@ -24,7 +25,7 @@ static const struct config_option options[] = {
 
 static const struct config_program program = {
     .name = "rowbell-dispatcher",
-    .summary = "Delivers jobs: webhooks to their receivers, row changes into the stream. Run any number.",
+    .summary = "Delivers jobs: webhooks, search indexes, the stream of row changes. Run any number.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
 };
@@ -37,27 +38,48 @@ static const struct metric metrics[] = {
 
 enum { READY_CHECK_MS = 1000 };
 
+// A lane whose jobs are claimed under leases by the owner of their shard: a session, a dispatcher and a sink.
+struct leased_lane {
+    struct dispatcher_program *program;
+    enum lane lane;
+    struct sink sink;
+    struct job_store_pg *store;    // NULL: not opened; the first one also hears NOTIFY for the sse lane
+    struct dispatcher *dispatcher; // NULL: not wanted
+    bool sink_open, up, drained;
+};
+enum { LEASED_LANES = 2 };
+
 struct dispatcher_program {
     struct process process;
     struct dispatcher_config config;
     struct lanes lanes;
     struct egress_policy egress;
-    struct sink webhook;
-    struct job_store_pg *store;    // of the webhook lane; also hears NOTIFY for the sse lane
-    struct dispatcher *dispatcher; // NULL: no webhook lane
-    struct sink_sse *sse;          // NULL: no sse lane
-    bool store_up, sse_up, wired, started;
-    bool dispatcher_drained, sse_drained; // --once
-    int running;                          // lanes that have not stopped
+    struct leased_lane leased[LEASED_LANES];
+    struct sink_sse *sse; // NULL: no sse lane
+    bool sse_up, wired, started;
+    bool sse_drained; // --once
+    int running;      // lanes that have not stopped
     uv_timer_t ready_timer;
 };
 
 // ---- Readiness
 
+static bool all_up(const struct dispatcher_program *self) {
+    bool up = self->sse_up || !self->lanes.wanted[LANE_SSE];
+    for (int i = 0; i < LEASED_LANES; i++)
+        up = up && (self->leased[i].up || !self->leased[i].store);
+    return up;
+}
+
 static const char *unready(const struct dispatcher_program *self) {
-    const char *reason = !self->store_up ? "database: not connected" : NULL;
-    if (!reason && self->dispatcher)
-        reason = dispatcher_unready(self->dispatcher);
+    const char *reason = NULL;
+    for (int i = 0; i < LEASED_LANES && !reason; i++) {
+        const struct leased_lane *lane = &self->leased[i];
+        if (lane->store && !lane->up)
+            reason = "database: not connected";
+        else if (lane->dispatcher)
+            reason = dispatcher_unready(lane->dispatcher);
+    }
     if (!reason && self->sse)
         reason = sink_sse_unready(self->sse);
     return reason;
@@ -75,14 +97,16 @@ static void on_ready_timer(uv_timer_t *timer) {
 static void on_scrape(void *arg) {
     struct dispatcher_program *self = arg;
     tell_ready(self);
-    if (self->dispatcher)
-        metric_set(METRIC_JOBS, lane_name(LANE_WEBHOOK), "running", dispatcher_in_flight(self->dispatcher));
+    for (int i = 0; i < LEASED_LANES; i++)
+        if (self->leased[i].dispatcher)
+            metric_set(METRIC_JOBS, lane_name(self->leased[i].lane), "running",
+                       dispatcher_in_flight(self->leased[i].dispatcher));
 }
 
 // ---- Connections
 
 static void session_came(struct dispatcher_program *self) {
-    bool all = self->store_up && (self->sse_up || !self->lanes.wanted[LANE_SSE]);
+    bool all = self->wired && all_up(self);
     metric_set(METRIC_DATABASE_CONNECTED, NULL, NULL, all);
     if (!all)
         return;
@@ -92,8 +116,8 @@ static void session_came(struct dispatcher_program *self) {
     }
     self->started = true;
     log_info("dispatcher_started", LOG_TEXT("admin", admin_endpoint_address(self->process.admin)),
-             LOG_BOOL("webhook", self->lanes.wanted[LANE_WEBHOOK]), LOG_BOOL("sse", self->lanes.wanted[LANE_SSE]),
-             LOG_INT("lease_ms", self->config.lease_ms));
+             LOG_BOOL("webhook", self->lanes.wanted[LANE_WEBHOOK]), LOG_BOOL("index", self->lanes.wanted[LANE_INDEX]),
+             LOG_BOOL("sse", self->lanes.wanted[LANE_SSE]), LOG_INT("lease_ms", self->config.lease_ms));
 }
 
 static void session_went(struct dispatcher_program *self, const char *session, const struct error *error, bool first) {
@@ -108,22 +132,23 @@ static void session_went(struct dispatcher_program *self, const char *session, c
 }
 
 static void store_came_up(void *arg) {
-    struct dispatcher_program *self = arg;
-    self->store_up = true;
-    if (self->process.stopping && !self->dispatcher)
+    struct leased_lane *lane = arg;
+    struct dispatcher_program *self = lane->program;
+    lane->up = true;
+    if (self->process.stopping && !lane->dispatcher)
         return;
     if (!self->process.stopping)
         session_came(self);
-    if (self->dispatcher)
-        dispatcher_up(self->dispatcher);
+    if (lane->dispatcher)
+        dispatcher_up(lane->dispatcher);
 }
 
 static void store_went_down(void *arg, const struct error *error, bool first) {
-    struct dispatcher_program *self = arg;
-    self->store_up = false;
-    if (self->dispatcher)
-        dispatcher_down(self->dispatcher);
-    session_went(self, "direct", error, first);
+    struct leased_lane *lane = arg;
+    lane->up = false;
+    if (lane->dispatcher)
+        dispatcher_down(lane->dispatcher);
+    session_went(lane->program, lane_name(lane->lane), error, first);
 }
 
 static void sse_came_up(void *arg) {
@@ -139,26 +164,30 @@ static void sse_went_down(void *arg, const struct error *error, bool first) {
     session_went(self, "sse", error, first);
 }
 
-static void on_jobs(void *arg, const char *lane, uint64_t shards) {
-    struct dispatcher_program *self = arg;
-    if (self->dispatcher && strcmp(lane, lane_name(LANE_WEBHOOK)) == 0)
-        dispatcher_wake(self->dispatcher, shards);
-    else if (self->sse && strcmp(lane, lane_name(LANE_SSE)) == 0)
+static void on_jobs(void *arg, const char *name, uint64_t shards) {
+    struct leased_lane *lane = arg;
+    struct dispatcher_program *self = lane->program;
+    bool first = lane == &self->leased[0] || !self->leased[0].store;
+    if (lane->dispatcher && strcmp(name, lane_name(lane->lane)) == 0)
+        dispatcher_wake(lane->dispatcher, shards);
+    else if (self->sse && first && strcmp(name, lane_name(LANE_SSE)) == 0)
         sink_sse_wake(self->sse);
 }
 
 // ---- --once
 
 static void check_once(struct dispatcher_program *self) {
-    if ((self->dispatcher_drained || !self->lanes.wanted[LANE_WEBHOOK]) &&
-        (self->sse_drained || !self->lanes.wanted[LANE_SSE]))
+    bool drained = self->sse_drained || !self->lanes.wanted[LANE_SSE];
+    for (int i = 0; i < LEASED_LANES; i++)
+        drained = drained && (self->leased[i].drained || !self->leased[i].dispatcher);
+    if (drained)
         process_stop(&self->process);
 }
 
-static void dispatcher_is_drained(void *arg) {
-    struct dispatcher_program *self = arg;
-    self->dispatcher_drained = true;
-    check_once(self);
+static void lane_is_drained(void *arg) {
+    struct leased_lane *lane = arg;
+    lane->drained = true;
+    check_once(lane->program);
 }
 
 static void sse_is_drained(void *arg) {
@@ -170,16 +199,24 @@ static void sse_is_drained(void *arg) {
 // ---- The end: lanes stop, then the sink, then the sessions, then the memory
 
 static void store_closed(void *arg) {
-    struct dispatcher_program *self = arg;
-    dispatcher_close(self->dispatcher, NULL, NULL);
-    self->dispatcher = NULL;
+    struct leased_lane *lane = arg;
+    dispatcher_close(lane->dispatcher, NULL, NULL);
+    lane->dispatcher = NULL;
 }
 
-static void webhook_closed(void *arg) {
-    struct dispatcher_program *self = arg;
-    struct job_store_pg *store = self->store;
-    self->store = NULL;
-    job_store_pg_close(store, store_closed, self);
+static void sink_closed(void *arg) {
+    struct leased_lane *lane = arg;
+    struct job_store_pg *store = lane->store;
+    lane->sink_open = false;
+    lane->store = NULL;
+    job_store_pg_close(store, store_closed, lane);
+}
+
+static void leased_close(struct leased_lane *lane) {
+    if (lane->sink_open)
+        lane->sink.close(lane->sink.arg, sink_closed, lane);
+    else
+        sink_closed(lane);
 }
 
 static void lane_stopped(void *arg) {
@@ -190,19 +227,20 @@ static void lane_stopped(void *arg) {
     struct sink_sse *sse = self->sse;
     self->sse = NULL;
     sink_sse_close(sse, NULL, NULL);
-    if (self->dispatcher)
-        self->webhook.close(self->webhook.arg, webhook_closed, self);
-    else
-        webhook_closed(self);
+    for (int i = 0; i < LEASED_LANES; i++)
+        leased_close(&self->leased[i]);
 }
 
 static void on_stop(void *arg) {
     struct dispatcher_program *self = arg;
     if (!self->wired)
         return; // main sees that the process is stopping
-    self->running = 1 + (self->dispatcher != NULL) + (self->sse != NULL);
-    if (self->dispatcher)
-        dispatcher_stop(self->dispatcher, lane_stopped, self);
+    self->running = 1 + (self->sse != NULL);
+    for (int i = 0; i < LEASED_LANES; i++)
+        self->running += self->leased[i].dispatcher != NULL;
+    for (int i = 0; i < LEASED_LANES; i++)
+        if (self->leased[i].dispatcher)
+            dispatcher_stop(self->leased[i].dispatcher, lane_stopped, self);
     if (self->sse)
         sink_sse_stop(self->sse, lane_stopped, self);
     lane_stopped(self);
@@ -210,17 +248,35 @@ static void on_stop(void *arg) {
 
 // ---- The start
 
-static bool open_sink(struct dispatcher_program *self, struct error *ret_error) {
+static bool open_webhook_sink(struct dispatcher_program *self, struct sink *ret_sink, struct error *ret_error) {
     if (strcmp(self->config.sink, "discard") == 0) {
-        sink_discard_init(&self->webhook, &self->process.loop);
+        sink_discard_init(ret_sink, &self->process.loop);
         return true;
     }
-    return sink_webhook_init(&self->webhook, &self->process.loop,
-                             &(struct sink_webhook_options){.egress = &self->egress,
-                                                            .ca_file = self->config.ca_file,
-                                                            .secret_key = self->config.secret_key},
+    return sink_webhook_init(ret_sink, &self->process.loop,
+                             &(struct sink_webhook_options){.egress = &self->egress, .ca_file = self->config.ca_file},
                              ret_error);
 }
+
+static bool open_index_sink(struct dispatcher_program *self, struct sink *ret_sink, struct error *ret_error) {
+    const struct config_common *common = &self->config.common;
+    sink_index_init(ret_sink, &self->process.loop,
+                    &(struct sink_index_options){.url = common->database_url,
+                                                 .pooled = common->direct_database_url != NULL,
+                                                 .egress = &self->egress,
+                                                 .ca_file = self->config.ca_file});
+    return true;
+}
+
+static const struct {
+    enum lane lane;
+    int lock_offset;
+    int jobs_each; // of one unit of --concurrency
+    bool (*open_sink)(struct dispatcher_program *self, struct sink *ret_sink, struct error *ret_error);
+} leased_table[LEASED_LANES] = {
+    {LANE_WEBHOOK, 0, 1, open_webhook_sink},
+    {LANE_INDEX, 128, 200, open_index_sink},
+};
 
 static bool check_config(struct dispatcher_program *self, struct error *ret_error) {
     const struct dispatcher_config *config = &self->config;
@@ -238,35 +294,64 @@ static bool check_config(struct dispatcher_program *self, struct error *ret_erro
     return true;
 }
 
-static bool check_lease(const struct dispatcher_program *self, struct error *ret_error) {
-    unsigned least_ms = self->webhook.deadline_ms + DISPATCHER_LEASE_MARGIN_MS;
+static bool check_lease(const struct dispatcher_program *self, const struct sink *sink, struct error *ret_error) {
+    unsigned least_ms = sink->deadline_ms + DISPATCHER_LEASE_MARGIN_MS;
     if (self->config.lease_ms < (long)least_ms)
         return error_set(ret_error, ERROR_USAGE, "--lease: at least %ums: the request deadline (%ums) and %ds more",
-                         least_ms, self->webhook.deadline_ms, DISPATCHER_LEASE_MARGIN_MS / 1000);
+                         least_ms, sink->deadline_ms, DISPATCHER_LEASE_MARGIN_MS / 1000);
     return true;
+}
+
+static bool open_sinks(struct dispatcher_program *self, struct error *ret_error) {
+    for (int i = 0; i < LEASED_LANES; i++) {
+        struct leased_lane *lane = &self->leased[i];
+        lane->program = self;
+        lane->lane = leased_table[i].lane;
+        if (!self->lanes.wanted[lane->lane])
+            continue;
+        lane->sink_open = leased_table[i].open_sink(self, &lane->sink, ret_error);
+        if (!lane->sink_open || !check_lease(self, &lane->sink, ret_error))
+            return false;
+    }
+    return true;
+}
+
+static void open_leased(struct dispatcher_program *self, int index) {
+    const struct config_common *common = &self->config.common;
+    struct leased_lane *lane = &self->leased[index];
+    uv_loop_t *loop = &self->process.loop;
+    lane->store = job_store_pg_new(loop, &(struct job_store_pg_options){.url = common->direct_database_url
+                                                                                   ? common->direct_database_url
+                                                                                   : common->database_url,
+                                                                        .kind = lane_name(lane->lane),
+                                                                        .lock_offset = leased_table[index].lock_offset,
+                                                                        .arg = lane,
+                                                                        .on_up = store_came_up,
+                                                                        .on_down = store_went_down,
+                                                                        .on_jobs = on_jobs});
+    if (!self->lanes.wanted[lane->lane])
+        return;
+    int concurrency = self->lanes.concurrency[lane->lane] * leased_table[index].jobs_each;
+    lane->dispatcher =
+        dispatcher_new(&(struct dispatcher_options){.loop = loop,
+                                                    .store = job_store_pg_port(lane->store),
+                                                    .sink = &lane->sink,
+                                                    .lane = lane_name(lane->lane),
+                                                    .concurrency = concurrency,
+                                                    .lease_ms = (unsigned)self->config.lease_ms,
+                                                    .arg = lane,
+                                                    .on_drained = self->config.once ? lane_is_drained : NULL});
 }
 
 static void open_lanes(struct dispatcher_program *self) {
     struct config_common *common = &self->config.common;
     uv_loop_t *loop = &self->process.loop;
     bool direct = common->direct_database_url != NULL;
-    self->store = job_store_pg_new(
-        loop, &(struct job_store_pg_options){.url = direct ? common->direct_database_url : common->database_url,
-                                             .kind = lane_name(LANE_WEBHOOK),
-                                             .arg = self,
-                                             .on_up = store_came_up,
-                                             .on_down = store_went_down,
-                                             .on_jobs = on_jobs});
-    if (self->lanes.wanted[LANE_WEBHOOK])
-        self->dispatcher = dispatcher_new(
-            &(struct dispatcher_options){.loop = loop,
-                                         .store = job_store_pg_port(self->store),
-                                         .sink = &self->webhook,
-                                         .lane = lane_name(LANE_WEBHOOK),
-                                         .concurrency = self->lanes.concurrency[LANE_WEBHOOK],
-                                         .lease_ms = (unsigned)self->config.lease_ms,
-                                         .arg = self,
-                                         .on_drained = self->config.once ? dispatcher_is_drained : NULL});
+    // Without any leased lane the session of the first one is there all the same: somebody must hear NOTIFY.
+    bool none = !self->lanes.wanted[LANE_WEBHOOK] && !self->lanes.wanted[LANE_INDEX];
+    for (int i = 0; i < LEASED_LANES; i++)
+        if (self->lanes.wanted[self->leased[i].lane] || (none && i == 0))
+            open_leased(self, i);
     if (self->lanes.wanted[LANE_SSE])
         self->sse =
             sink_sse_new(loop, &(struct sink_sse_options){.url = common->database_url,
@@ -286,16 +371,11 @@ int main(int argc, char **argv) {
     self.process.on_stop = on_stop;
     self.process.stop_arg = &self;
     struct error error;
-    bool sink_open = false;
-    bool ok = check_config(&self, &error);
-    if (ok && self.lanes.wanted[LANE_WEBHOOK])
-        ok = sink_open = open_sink(&self, &error);
-    if (sink_open)
-        ok = check_lease(&self, &error);
-    if (!ok) {
+    if (!check_config(&self, &error) || !open_sinks(&self, &error)) {
         process_fail(&self.process, &error);
-        if (sink_open)
-            self.webhook.close(self.webhook.arg, NULL, NULL);
+        for (int i = 0; i < LEASED_LANES; i++)
+            if (self.leased[i].sink_open)
+                self.leased[i].sink.close(self.leased[i].sink.arg, NULL, NULL);
     } else {
         admin_endpoint_on_scrape(self.process.admin, on_scrape, &self);
         uv_timer_init(&self.process.loop, &self.ready_timer);
@@ -303,10 +383,14 @@ int main(int argc, char **argv) {
         uv_timer_start(&self.ready_timer, on_ready_timer, READY_CHECK_MS, READY_CHECK_MS);
         open_lanes(&self);
         self.wired = true;
-        if (self.process.stopping) // a session failed while the lanes were being opened
+        if (self.process.stopping) { // a session failed while the lanes were being opened
             on_stop(&self);
-        else if (self.store_up && self.dispatcher)
-            dispatcher_up(self.dispatcher);
+        } else {
+            session_came(&self);
+            for (int i = 0; i < LEASED_LANES; i++)
+                if (self.leased[i].up && self.leased[i].dispatcher)
+                    dispatcher_up(self.leased[i].dispatcher);
+        }
     }
     int status = process_run(&self.process);
     egress_policy_close(&self.egress);

@@ -353,7 +353,8 @@ end $$;
 --   authorization  the value of the Authorization header, kept as a secret
 --   columns        array of column names; without it every column
 --   language       text search configuration (postgres); default simple
---   index          name of the index at the engine, {table} stands for the table; default {table}
+--   index          name of the index of each table at the engine, such as app-{table}; default {table}. No other
+--                  subscription may write to it
 --   allow_http     true: the URL may be http:
 --   max_in_flight  1 to 1000: how many changes one batch may take; default 200
 create or replace function rowbell.add_index(name text, types text[], scope text default null, options jsonb default '{}') returns int
@@ -408,9 +409,9 @@ begin
     raise exception 'rowbell.add_index: % is not a text search configuration', coalesce(quote_literal(options ->> 'language'), 'NULL')
       using errcode = 'invalid_parameter_value', hint = 'For example simple, english, german: see \dF in psql.';
   end if;
-  if options ? 'index' and coalesce(options ->> 'index', '') !~ '^[a-z0-9{][a-z0-9._{}-]{0,199}$' then
+  if options ? 'index' and coalesce(options ->> 'index', '') !~ '^[a-z0-9._-]*\{table\}[a-z0-9._-]*$' then
     raise exception 'rowbell.add_index: % is not the name of an index', coalesce(quote_literal(options ->> 'index'), 'NULL')
-      using errcode = 'invalid_parameter_value', hint = 'Small letters, digits, . _ - and {table}, at most 200 characters.';
+      using errcode = 'invalid_parameter_value', hint = 'Give small letters, digits, . _ - and {table}, which stands for the table: each has an index of its own.';
   end if;
   if options ? 'max_in_flight' and not coalesce(jsonb_typeof(options -> 'max_in_flight') = 'number' and (options ->> 'max_in_flight')::numeric between 1 and 1000, false) then
     raise exception 'rowbell.add_index: max_in_flight must be 1 to 1000' using errcode = 'invalid_parameter_value';

@@ -1,0 +1,92 @@
+// index: what the parts of the index sink share. sink_index.c owns queues and batches, index_write.c sends documents to
+// a search engine, index_walk.c goes over whole tables.
+//
+// Invariants: an item is answered exactly once; a queue lives as long as a version of its subscription; of a serial
+// target at most one turn is taken at a time, and what a turn writes was read in it.
+#pragma once
+#include "common/backoff.h"
+#include "common/db_conn.h"
+#include "common/http_client.h"
+#include "dispatcher/index_target.h"
+#include "dispatcher/sink.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <uthash.h>
+#include <uv.h>
+
+enum {
+    INDEX_DEADLINE_MS = 20000, // of one request, and of one statement
+    INDEX_WALK_ROWS = 500,     // in one step
+    INDEX_BATCH_MOST = 1000,
+};
+
+struct index_sink;
+
+// Something that is due later; due at once when the sink closes.
+struct index_wait {
+    struct index_wait *prev, *next;
+    uint64_t due_ms;
+    void (*fire)(void *arg);
+    void *arg;
+};
+void index_wait_start(struct index_sink *sink, struct index_wait *wait, uint64_t delay_ms, void (*fire)(void *arg),
+                      void *arg);
+void index_wait_stop(struct index_sink *sink, struct index_wait *wait);
+
+// An outcome that owns its texts.
+struct index_outcome {
+    struct attempt_outcome outcome;
+    char peer[64], error[500];
+    char *response_head; // owned
+};
+void index_outcome_delivered(struct index_outcome *outcome);
+void index_outcome_fail(struct index_outcome *outcome, enum attempt_class class,
+                        const char *error);                                            // to be tried again
+void index_outcome_of_error(struct index_outcome *outcome, const struct error *error); // of the database
+void index_outcome_of_answer(struct index_outcome *outcome, const struct http_outcome *http);
+void index_outcome_clear(struct index_outcome *outcome);
+
+// One delivery in the sink.
+struct index_item {
+    struct index_item *next;
+    const struct delivery *delivery;
+    sink_done *done;
+    void *done_arg;
+    char *table; // owned; of an event that names a whole table, else NULL
+    // In a batch.
+    bool ask_again, has_document;
+    size_t document;
+};
+
+struct index_queue {
+    int subscription_id;
+    int uses; // versions of the subscription
+    struct index_sink *sink;
+    struct index_item *pending, *walks; // in the order of arrival
+    bool turn_taken;                    // of a serial target
+    int batches;                        // that run
+    struct index_walk *walk;            // the one that runs
+    struct backoff backoff;
+    UT_hash_handle hh;
+};
+
+struct index_sink {
+    uv_loop_t *loop;
+    struct db_conn *conn;
+    struct http_client *http;
+    struct index_queue *queues;
+    uv_prepare_t turn_end; // what one loop turn brought goes out together
+    uv_timer_t timer;
+    struct index_wait *waits;
+    bool dirty, draining, closing;
+    int open_handles;
+    void (*on_closed)(void *arg);
+    void *on_closed_arg;
+};
+
+void index_item_done(struct index_sink *sink, struct index_item *item, const struct attempt_outcome *outcome); // frees
+void index_touch(struct index_sink *sink); // queues are looked at when the loop's turn ends
+// After a write: the target is well, or it is left alone for a while. Adds the pause to the outcome.
+void index_queue_note(struct index_queue *queue, struct attempt_outcome *outcome);
+int64_t index_row_int(const PGresult *result, int row, int column);
+char *index_row_text(const PGresult *result, int row, int column); // returns owned; NULL for NULL
