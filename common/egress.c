@@ -91,6 +91,17 @@ static bool allowed_by(const struct egress_policy *policy, const unsigned char a
     return false;
 }
 
+bool egress_policy_lists(const struct egress_policy *policy, const char *address) {
+    unsigned char bytes[16];
+    unsigned char ipv4[4];
+    if (inet_pton(AF_INET, address, ipv4) == 1) {
+        map_ipv4(bytes, ipv4);
+    } else if (inet_pton(AF_INET6, address, bytes) != 1) {
+        return false;
+    }
+    return allowed_by(policy, bytes);
+}
+
 static const struct embedding *embedding_of(const unsigned char address[16]) {
     for (size_t i = 0; i < sizeof embeddings / sizeof *embeddings; i++)
         if (memcmp(address + embeddings[i].offset, embeddings[i].bytes, embeddings[i].length) == 0)

@@ -18,6 +18,8 @@ struct egress_policy {
 // From --allow-egress values, "10.1.0.0/16" or "::1/128" or a bare address. ERROR_USAGE names the bad one.
 bool egress_policy_init(struct egress_policy *policy, const struct config_list *allowed, struct error *ret_error);
 void egress_policy_close(struct egress_policy *policy);
+// Is this address ("10.1.2.3", "::1") in one of the allowed ranges? No more than that: not a rule for sending.
+bool egress_policy_lists(const struct egress_policy *policy, const char *address);
 // Denied: loopback, private, link-local, CGNAT, 0/8, 192.0.0/24, documentation, benchmark, multicast, 240/4, broadcast;
 // IPv6 ::, ::1, fc00::/7, fe80::/10, multicast, documentation, 6to4, NAT64, Teredo, and whatever embeds a denied IPv4.
 // An allowed range wins. *ret_range names the rule that denied ("loopback"); static.

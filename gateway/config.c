@@ -43,23 +43,65 @@ static bool check_range(const char *flag, long value, long least, long most, str
     return error_set(ret_error, ERROR_USAGE, "--%s takes a number from %ld to %ld, not %ld", flag, least, most, value);
 }
 
-static bool check_auth(const struct gateway_config *config, struct error *ret_error) {
+static bool check_auth_none(const struct gateway_config *config, struct error *ret_error) {
     char host[64];
     int port;
-    if (strcmp(config->auth, "none") != 0) {
-        return error_set(ret_error, ERROR_USAGE, "--auth %s is not a way to authenticate; this build knows: none",
-                         config->auth);
-    }
     if (!config_parse_address(config->listen, host, sizeof host, &port, ret_error)) {
         return error_wrap(ret_error, "--listen");
     }
     if (!is_loopback(host) && !config->allow_anonymous) {
         return error_set(ret_error, ERROR_USAGE,
                          "--listen %s is not a loopback address and --auth none lets everybody in: listen on "
-                         "127.0.0.1, or pass --allow-anonymous if that is meant",
+                         "127.0.0.1, choose another --auth, or pass --allow-anonymous if that is meant",
                          config->listen);
     }
     return true;
+}
+
+static bool check_auth_jwt(const struct gateway_config *config, struct error *ret_error) {
+    if (!config->jwt_secret + !config->jwt_key + !config->jwt_jwks != 2) {
+        return error_set(ret_error, ERROR_USAGE,
+                         "--auth jwt takes one of --jwt-secret, --jwt-key and --jwt-jwks, to check tokens with");
+    }
+    return check_range("jwt-leeway", config->jwt_leeway_ms, 0, 300000, ret_error) &&
+           check_range("jwks-refresh", config->jwks_refresh_ms, 1000, 86400000, ret_error);
+}
+
+static bool check_auth_callout(const struct gateway_config *config, struct error *ret_error) {
+    if (!config->callout_url) {
+        return error_set(ret_error, ERROR_USAGE, "--auth callout needs --callout-url, the application's URL to ask");
+    }
+    return check_range("callout-timeout", config->callout_timeout_ms, 100, 60000, ret_error);
+}
+
+static bool check_auth_header(const struct gateway_config *config, struct error *ret_error) {
+    if (config->trusted_peers.count == 0) {
+        return error_set(ret_error, ERROR_USAGE,
+                         "--auth header needs --trusted-peer, the addresses of the proxies that are believed");
+    }
+    // A token of RFC 9110, 5.6.2; not one that the server itself reads.
+    static const char token[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    const char *name = config->scopes_header;
+    return (name[0] != '\0' && name[strspn(name, token)] == '\0') ||
+           error_set(ret_error, ERROR_USAGE, "--scopes-header takes the name of a header");
+}
+
+static bool check_auth(const struct gateway_config *config, struct error *ret_error) {
+    static const struct {
+        const char *auth;
+        bool (*check)(const struct gateway_config *config, struct error *ret_error);
+    } checks[] = {
+        {"none", check_auth_none},
+        {"jwt", check_auth_jwt},
+        {"callout", check_auth_callout},
+        {"header", check_auth_header},
+    };
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+        if (strcmp(checks[i].auth, config->auth) == 0 && !checks[i].check(config, ret_error)) {
+            return false;
+        }
+    }
+    return check_range("auth-max-age", config->auth_max_age_ms, 1000, INT32_MAX, ret_error);
 }
 
 bool gateway_config_check(struct gateway_config *config, struct error *ret_error) {

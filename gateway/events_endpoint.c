@@ -8,11 +8,15 @@
 #include "gateway/metrics.h"
 #include "gateway/resume.h"
 #include "gateway/static_files.h"
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
+
+// Requests that wait for their auth: each holds its parser, 20 KiB.
+enum { WAITING_MOST = 2048 };
 
 static const char text_plain[] = "text/plain; charset=utf-8";
 static const char event_stream[] = "text/event-stream; charset=utf-8";
@@ -131,7 +135,9 @@ static void refuse(const struct events_endpoint *endpoint, struct http_exchange 
                    const struct http_request *request) {
     struct buffer body = {0};
     metric_add(METRIC_STREAM_OPENED, "refused", NULL, 1);
-    frame_append_retry(&body, jitter_ms((uint64_t)endpoint->config->retry_ms, 0.5));
+    if (strcmp(request->method, "HEAD") != 0) {
+        frame_append_retry(&body, jitter_ms((uint64_t)endpoint->config->retry_ms, 0.5));
+    }
     write_and_close(endpoint, exchange, request, &body);
     buffer_free(&body);
 }
@@ -141,6 +147,7 @@ static void refuse(const struct events_endpoint *endpoint, struct http_exchange 
 struct events_query {
     struct table_filter *tables; // owned
     char *last_event_id;         // owned, NULL if absent
+    char *ticket;                // owned, NULL if absent; of --auth jwt
     bool ping;
     char problem[300]; // "" while there is none
 };
@@ -163,6 +170,15 @@ static bool take_last_event_id(struct events_query *query, const char *value) {
     return true;
 }
 
+static bool take_ticket(struct events_query *query, const char *value) {
+    if (query->ticket) {
+        snprintf(query->problem, sizeof query->problem, "query parameter ticket is given twice");
+        return false;
+    }
+    query->ticket = memory_copy_text(value);
+    return true;
+}
+
 static bool take_ping(struct events_query *query, const char *value) {
     if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0) {
         snprintf(query->problem, sizeof query->problem, "query parameter ping takes 0 or 1");
@@ -180,6 +196,7 @@ static const struct {
     {"last_event_id", take_last_event_id},
     {"lastEventId", take_last_event_id},
     {"ping", take_ping},
+    {"ticket", take_ticket},
 };
 
 static bool on_parameter(void *arg, const char *name, const char *value) {
@@ -192,44 +209,99 @@ static bool on_parameter(void *arg, const char *name, const char *value) {
     struct buffer quoted = {0};
     buffer_json_string(&quoted, name, strnlen(name, 100));
     snprintf(query->problem, sizeof query->problem,
-             "unknown query parameter %.200s; known are table, last_event_id, lastEventId and ping", quoted.bytes);
+             "unknown query parameter %.200s; known are table, last_event_id, lastEventId, ping and ticket",
+             quoted.bytes);
     buffer_free(&quoted);
     return false;
+}
+
+static void query_free(struct events_query *query) {
+    table_filter_free(query->tables);
+    free(query->last_event_id);
+    if (query->ticket) {
+        OPENSSL_cleanse(query->ticket, strlen(query->ticket));
+    }
+    free(query->ticket);
+}
+
+static bool has_room(const struct events_endpoint *endpoint) {
+    return endpoint->open && subscribers_count(endpoint->subscribers) < (size_t)endpoint->config->max_connections;
+}
+
+static void respond_refused(struct events_endpoint *endpoint, struct http_exchange *exchange,
+                            const struct http_request *request, const struct auth_answer *answer) {
+    char text[200];
+    log_debug("stream_refused", LOG_INT("status", answer->status), LOG_TEXT("problem", answer->problem));
+    snprintf(text, sizeof text, "%s\n", answer->problem);
+    respond_text(endpoint, exchange, request, answer->status,
+                 answer->status == 401 ? "WWW-Authenticate: Bearer realm=\"rowbell\"\r\n" : NULL, text);
+}
+
+// Frees what the answer grants. The query stays the caller's.
+static void events_answered(struct events_endpoint *endpoint, struct http_exchange *exchange,
+                            const struct http_request *request, struct events_query *query,
+                            struct auth_answer *answer) {
+    struct buffer head = {0};
+    if (answer->verdict == AUTH_REFUSED) {
+        respond_refused(endpoint, exchange, request, answer);
+    } else if (answer->verdict == AUTH_UNAVAILABLE || !has_room(endpoint)) {
+        refuse(endpoint, exchange, request);
+    } else if (strcmp(request->method, "HEAD") == 0) {
+        write_and_close(endpoint, exchange, request, &head);
+    } else {
+        // The first connection of a browser cannot send the header, hence the parameter; on reconnects the header is
+        // newer.
+        const char *header = http_request_header(request, "last-event-id");
+        struct resume_ask ask = resume_ask_parse(header && header[0] != '\0' ? header : query->last_event_id);
+        table_filter_narrow(&query->tables, answer->grant.tables);
+        append_stream_head(endpoint, request, &head);
+        subscriber_open(endpoint->subscribers, http_exchange_take(exchange), &head, &ask, &answer->grant, query->tables,
+                        query->ping);
+        query->tables = NULL;
+    }
+    grant_free(&answer->grant);
+    buffer_free(&head);
+}
+
+// A request that waits for its auth.
+struct waiting {
+    struct events_endpoint *endpoint;
+    struct http_exchange *exchange;
+    const struct http_request *request; // valid as long as the exchange is not answered
+    struct events_query query;
+};
+
+static void on_auth(void *arg, struct auth_answer *answer) {
+    struct waiting *waiting = arg;
+    waiting->endpoint->waiting_count--;
+    events_answered(waiting->endpoint, waiting->exchange, waiting->request, &waiting->query, answer);
+    query_free(&waiting->query);
+    free(waiting);
 }
 
 static void events_get(struct events_endpoint *endpoint, struct http_exchange *exchange,
                        const struct http_request *request) {
     struct events_query query = {0};
-    struct buffer head = {0};
+    struct auth_answer answer;
     if (!http_query_each(request->query, on_parameter, &query)) {
         char text[sizeof query.problem + 2];
         snprintf(text, sizeof text, "%s\n", query.problem[0] ? query.problem : "malformed query string");
         respond_text(endpoint, exchange, request, 400, NULL, text);
-        goto done;
-    }
-    if (!accept_allows(http_request_header(request, "accept"), "text", "event-stream")) {
+    } else if (!accept_allows(http_request_header(request, "accept"), "text", "event-stream")) {
         respond_text(endpoint, exchange, request, 406, NULL, "this is a stream of text/event-stream\n");
-        goto done;
+    } else if (!has_room(endpoint) || endpoint->waiting_count == WAITING_MOST) {
+        refuse(endpoint, exchange, request); // before anybody is asked: an application must not pay for our overload
+    } else {
+        struct waiting *waiting = memory_alloc(sizeof *waiting);
+        *waiting = (struct waiting){endpoint, exchange, request, query};
+        if (!auth_check(endpoint->auth, exchange, request, query.ticket, &answer, on_auth, waiting)) {
+            endpoint->waiting_count++;
+            return; // on_auth frees
+        }
+        free(waiting);
+        events_answered(endpoint, exchange, request, &query, &answer);
     }
-    if (strcmp(request->method, "HEAD") == 0) {
-        write_and_close(endpoint, exchange, request, &head);
-        goto done;
-    }
-    if (!endpoint->open || subscribers_count(endpoint->subscribers) >= (size_t)endpoint->config->max_connections) {
-        refuse(endpoint, exchange, request);
-        goto done;
-    }
-    // The first connection of a browser cannot send the header, hence the parameter; on reconnects the header is newer.
-    const char *header = http_request_header(request, "last-event-id");
-    struct resume_ask ask = resume_ask_parse(header && header[0] != '\0' ? header : query.last_event_id);
-    append_stream_head(endpoint, request, &head);
-    subscriber_open(endpoint->subscribers, http_exchange_take(exchange), &head, &ask, &(struct grant){.open = true},
-                    query.tables, query.ping);
-    query.tables = NULL;
-done:
-    table_filter_free(query.tables);
-    free(query.last_event_id);
-    buffer_free(&head);
+    query_free(&query);
 }
 
 static void answer_options(struct events_endpoint *endpoint, struct http_exchange *exchange,

@@ -4,14 +4,17 @@
 // at the wrong time (starting, draining, too many streams) gets 200, a `retry:` and the end of the connection.
 #pragma once
 #include "common/http_server.h"
+#include "gateway/auth.h"
 #include "gateway/config.h"
 #include "gateway/subscriber.h"
 #include <stdbool.h>
 
 struct events_endpoint {
     const struct gateway_config *config;
+    struct auth *auth;
     struct subscribers *subscribers;
-    bool open; // false: not ready yet, or draining
+    bool open;            // false: not ready yet, or draining
+    size_t waiting_count; // requests that wait for their auth
 };
 
 // An http_handler; arg is the struct events_endpoint.

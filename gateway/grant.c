@@ -50,6 +50,30 @@ void grant_add_scope(struct grant *grant, const char *scope, bool allow_every) {
     grant->count++;
 }
 
+static bool add_json_scope(struct grant *grant, const struct json_value *value, bool allow_every) {
+    int64_t number;
+    if (!json_is(value, JSON_STRING) && !json_integer(value, &number)) {
+        return false;
+    }
+    grant_add_scope(grant, value->text, allow_every);
+    return true;
+}
+
+bool grant_add_scopes(struct grant *grant, const struct json_value *value, bool allow_every) {
+    if (!value || json_is(value, JSON_NULL)) {
+        return true;
+    }
+    if (!json_is(value, JSON_ARRAY)) {
+        return add_json_scope(grant, value, allow_every);
+    }
+    for (const struct json_value *item = value->first; item; item = item->next) {
+        if (!add_json_scope(grant, item, allow_every)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void grant_free(struct grant *grant) {
     free(grant->scopes);
     table_filter_free(grant->tables);

@@ -1,5 +1,6 @@
 // grant: what one credential admits to: scopes, tables, and until when. Filled by an auth way, then given to a stream.
 #pragma once
+#include "common/json_read.h"
 #include "gateway/table_filter.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,4 +22,7 @@ struct grant {
 // Adds a scope as capture stores it (rowbell.scope_of): '' is none, one over 256 bytes is named by its digest. `*` is
 // every scope with allow_every, else none. `scope` is UTF-8.
 void grant_add_scope(struct grant *grant, const char *scope, bool allow_every);
+// From JSON: a list, or one scope, where a text is one scope whatever is in it and an integer is taken as it is
+// written. NULL and null: none. False when it is anything else.
+bool grant_add_scopes(struct grant *grant, const struct json_value *value, bool allow_every);
 void grant_free(struct grant *grant); // what it holds; the grant is empty afterwards

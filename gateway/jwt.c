@@ -274,29 +274,9 @@ static const struct json_value *find_claim(const struct json_value *claims, cons
     return value;
 }
 
-// A string is one scope, whatever is in it; an integer is taken as it is written.
-static bool add_scope(struct grant *grant, const struct json_value *value, bool every_scope) {
-    int64_t number;
-    if (!json_is(value, JSON_STRING) && !json_integer(value, &number)) {
-        return false;
-    }
-    grant_add_scope(grant, value->text, every_scope);
-    return true;
-}
-
 static const char *read_scopes(const struct json_value *claims, const struct jwt_rules *rules, struct grant *grant) {
-    static const char wrong[] = "the token's claim of scopes is neither a text nor a list of texts";
-    const struct json_value *claim = find_claim(claims, rules->claim);
-    if (!claim || json_is(claim, JSON_NULL)) {
-        return NULL;
-    }
-    if (!json_is(claim, JSON_ARRAY)) {
-        return add_scope(grant, claim, rules->every_scope) ? NULL : wrong;
-    }
-    for (const struct json_value *item = claim->first; item; item = item->next) {
-        if (!add_scope(grant, item, rules->every_scope)) {
-            return wrong;
-        }
+    if (!grant_add_scopes(grant, find_claim(claims, rules->claim), rules->every_scope)) {
+        return "the token's claim of scopes is neither a text nor a list of texts";
     }
     return grant->overflow ? "the token has too many scopes" : NULL;
 }

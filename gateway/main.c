@@ -20,6 +20,7 @@
 #include "gateway/source_redis.h"
 #include "gateway/stream.h"
 #include "gateway/subscriber.h"
+#include <string.h>
 
 enum {
     // Heads that are being read, besides the streams. Generous: past it the answer is 503, after which EventSource
@@ -36,6 +37,7 @@ struct gateway {
     struct stream *stream;
     struct stream_source source;
     struct replay *replay;
+    struct auth *auth;
     struct subscribers *subscribers;
     struct events_endpoint endpoint;
     struct http_server *server;
@@ -167,6 +169,7 @@ static void on_drained(void *arg) {
     struct gateway *gateway = arg;
     log_info("gateway_drained");
     http_server_close(gateway->server, NULL, NULL);
+    auth_close(gateway->auth); // answers who still waits: they come back to another gateway
     subscribers_close(gateway->subscribers);
     replay_close(gateway->replay);
     gateway->source.close(gateway->source.feed);
@@ -200,6 +203,10 @@ static void start_turn_handles(struct gateway *gateway) {
 static bool start(struct gateway *gateway, struct error *ret_error) {
     uv_loop_t *loop = &gateway->process.loop;
     const struct gateway_config *config = &gateway->config;
+    gateway->auth = auth_new(loop, config, ret_error);
+    if (!gateway->auth) {
+        return false;
+    }
     gateway->server = http_server_new(loop,
                                       &(struct http_server_options){
                                           .listen = config->listen,
@@ -209,6 +216,7 @@ static bool start(struct gateway *gateway, struct error *ret_error) {
                                       },
                                       ret_error);
     if (!gateway->server) {
+        auth_close(gateway->auth);
         return error_wrap(ret_error, "--listen");
     }
     gateway->ring = ring_new((size_t)config->ring);
@@ -226,6 +234,8 @@ static bool start(struct gateway *gateway, struct error *ret_error) {
         .retry_ms = (unsigned long)config->retry_ms,
         .buffer = (size_t)config->buffer,
         .max_replay = (size_t)config->max_replay,
+        .scoped = !auth_is_open(gateway->auth),
+        .unscoped = strcmp(config->unscoped, "deliver") == 0,
     });
     gateway->stream = stream_new(&(struct stream_options){
         .source = gateway->source,
@@ -243,14 +253,16 @@ static bool start(struct gateway *gateway, struct error *ret_error) {
                                                     .on_news = on_source_news,
                                                     .on_entry = on_source_entry,
                                                 });
-    gateway->endpoint = (struct events_endpoint){.config = config, .subscribers = gateway->subscribers};
+    gateway->endpoint =
+        (struct events_endpoint){.config = config, .auth = gateway->auth, .subscribers = gateway->subscribers};
     start_turn_handles(gateway);
     gateway->process.on_stop = on_stop;
     gateway->process.stop_arg = gateway;
     admin_endpoint_on_scrape(gateway->process.admin, on_scrape, gateway);
     log_info("gateway_started", LOG_TEXT("listen", http_server_address(gateway->server)),
              LOG_TEXT("admin", admin_endpoint_address(gateway->process.admin)),
-             LOG_INT("max_connections", config->max_connections), LOG_BOOL("redis", config->redis_url != NULL));
+             LOG_INT("max_connections", config->max_connections), LOG_BOOL("redis", config->redis_url != NULL),
+             LOG_TEXT("auth", config->auth));
     return true;
 }
 

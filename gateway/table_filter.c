@@ -22,6 +22,12 @@ void table_filter_add(struct table_filter **filter, const char *name) {
     *filter = grown;
 }
 
+void table_filter_add_none(struct table_filter **filter) {
+    if (!*filter) {
+        *filter = memory_alloc(sizeof **filter);
+    }
+}
+
 bool table_filter_holds(const struct table_filter *filter, const char *name) {
     if (!filter || !name) {
         return true;
@@ -38,7 +44,8 @@ void table_filter_narrow(struct table_filter **filter, const struct table_filter
     if (!allowed) {
         return;
     }
-    struct table_filter *narrowed = memory_alloc(sizeof *narrowed); // holds nothing: not NULL, which is everything
+    struct table_filter *narrowed = NULL;
+    table_filter_add_none(&narrowed);
     for (const char *n = allowed->names; n < allowed->names + allowed->size; n += strlen(n) + 1) {
         if (table_filter_holds(*filter, n)) {
             table_filter_add(&narrowed, n);
