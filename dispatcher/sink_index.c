@@ -262,13 +262,12 @@ static void index_forget(void *arg, struct subscription *subscription) {
 
 // The table of an event that names a whole one; NULL for a single row. Returns owned.
 static char *table_of(const struct delivery *delivery) {
-    struct json_object *data = json_tokener_parse(delivery->data), *table = NULL, *key = NULL;
+    struct json_object *data = json_tokener_parse(delivery->data), *table = NULL;
     char *name = NULL;
-    if (json_object_is_type(data, json_type_object) && json_object_object_get_ex(data, "table", &table)) {
-        json_object_object_get_ex(data, "key", &key);
-        if (!key)
-            name = memory_copy_text(json_object_get_string(table));
-    }
+    // The subject of a row goes on with a slash and its key.
+    if (json_object_is_type(data, json_type_object) && json_object_object_get_ex(data, "table", &table) &&
+        delivery->subject && strcmp(json_object_get_string(table), delivery->subject) == 0)
+        name = memory_copy_text(delivery->subject);
     json_object_put(data);
     return name;
 }
