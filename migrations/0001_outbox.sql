@@ -31,6 +31,7 @@ create table rowbell.published (
   scope       name,
   soft_delete name,
   watch       name[],                 -- NULL: every column
+  attnums     jsonb not null,         -- of all these columns, so that a renamed one is found again
   webhook     boolean not null
 );
 

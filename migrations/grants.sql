@@ -8,7 +8,8 @@ grant usage on schema rowbell to public;
 -- Applications: the functions, no table. publish works only for a table's owner, whoever that is.
 grant execute on function rowbell.publish(regclass, name, name, name[], name[], text, boolean), rowbell.unpublish(regclass),
   rowbell.publish_begin(oid, text, name[], name, name, name[], boolean, name), rowbell.publish_end(oid, name, boolean),
-  rowbell.publish_relations(oid), rowbell.event_id(timestamptz, bigint), rowbell.event_seq(uuid) to public;
+  rowbell.publish_relations(oid), rowbell.published_now(oid[]), rowbell.follow_ddl(boolean),
+  rowbell.event_id(timestamptz, bigint), rowbell.event_seq(uuid) to public;
 grant execute on function rowbell.record(text, text, jsonb, text), rowbell.declare_type(text, text, boolean),
   rowbell.add_webhook(text, text, text[], text, jsonb), rowbell.remove_subscription(text),
   rowbell.set_webhook(text, jsonb), rowbell.rotate_secret(text, interval, text), rowbell.set_subscription_state(text, text)
@@ -55,5 +56,6 @@ revoke select on rowbell.subscriptions, rowbell.installation from rowbell_operat
 grant select (id, name, kind, state, types, scope, condition, "coalesce", ordered, settings, created_at)
   on rowbell.subscriptions to rowbell_operator;
 grant select (id, wake) on rowbell.installation to rowbell_operator;
-grant execute on function rowbell.requeue_events(bigint[], timestamptz, timestamptz, boolean),
-  rowbell.requeue_jobs(text, bigint[], timestamptz, timestamptz, boolean), rowbell.set_wake(text) to rowbell_operator;
+grant execute on function rowbell.requeue_events(bigint[], timestamptz, timestamptz, boolean, int),
+  rowbell.requeue_jobs(text, bigint[], timestamptz, timestamptz, boolean, text[], int), rowbell.retry_job(text, bigint),
+  rowbell.cancel_job(text, bigint), rowbell.replay(text, timestamptz, timestamptz, bigint, int, boolean), rowbell.set_wake(text) to rowbell_operator;

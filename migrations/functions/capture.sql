@@ -39,8 +39,9 @@ create or replace function rowbell.capture_body(p rowbell.published) returns tex
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
   keyed    constant boolean := cardinality(p.key) > 0;
-  row_ref  constant text := '"rowbell$r"';
-  key_sql  constant text := coalesce(rowbell.capture_key_sql(p.relation, p.key, '"rowbell$r"') || ' collate "C"', 'null::text');
+  -- The alias is what PostgreSQL's error names when a captured column is gone, so it says what to do.
+  row_ref  constant text := '"rowbell.publish must be called again: row"';
+  key_sql  constant text := coalesce(rowbell.capture_key_sql(p.relation, p.key, row_ref) || ' collate "C"', 'null::text');
   long_key constant boolean := keyed and exists (
     select from unnest(p.key) as k(attname) join pg_attribute a on a.attrelid = p.relation and a.attname = k.attname
      where not rowbell.capture_plain_type(a.atttypid));

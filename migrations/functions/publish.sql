@@ -25,11 +25,13 @@ begin
       using errcode = 'duplicate_object', hint = 'Pass another name => ''...''.';
   end if;
   delete from rowbell.published o where o.name = publish_begin.name and o.relation <> publish_begin.relation;
-  insert into rowbell.published as o (relation, name, key, scope, soft_delete, watch, webhook)
-    values (relation, name, key, scope, soft_delete, watch, webhook)
+  insert into rowbell.published as o (relation, name, key, scope, soft_delete, watch, webhook, attnums)
+    values (relation, name, key, scope, soft_delete, watch, webhook,
+            coalesce((select jsonb_object_agg(a.attname, a.attnum) from pg_attribute a
+                       where a.attrelid = relation and a.attname = any (key || scope || soft_delete || watch)), '{}'))
     on conflict on constraint published_pkey do update
       set name = excluded.name, key = excluded.key, scope = excluded.scope, soft_delete = excluded.soft_delete,
-          watch = excluded.watch, webhook = excluded.webhook
+          watch = excluded.watch, webhook = excluded.webhook, attnums = excluded.attnums
     returning * into p;
   insert into rowbell.event_types (type, relation, description, webhook)
     select name || '.' || op, relation, format('A row of %s: %s', relation::regclass, op), webhook
@@ -177,6 +179,66 @@ begin
     execute format('drop trigger if exists %I on %s', target.tgname, target.tgrelid::regclass);
   end loop;
   return rowbell.publish_end(relation, current_user, true);
+end $$;
+
+-- What is published of these relations (or of a table that they are partitions or children of), with the columns' present
+-- names; a dropped column is left out, and named in `lost`. Only of the caller's own tables.
+create or replace function rowbell.published_now(relations oid[])
+returns table (relation oid, name text, key name[], scope name, soft_delete name, watch name[], webhook boolean, lost name[])
+language sql stable security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  with recursive above as (
+    select r as relation from unnest(relations) as r
+    union select i.inhparent from pg_inherits i join above a on i.inhrelid = a.relation),
+  present as (
+    select p.relation, c.key as old_name, a.attname as new_name
+      from rowbell.published p cross join jsonb_each_text(p.attnums) c
+      left join pg_attribute a on a.attrelid = p.relation and a.attnum = c.value::int and not a.attisdropped)
+  select p.relation, p.name,
+         coalesce((select case when bool_and(n.new_name is not null) then array_agg(n.new_name order by k.i) end
+                     from unnest(p.key) with ordinality k(col, i)
+                     join present n on n.relation = p.relation and n.old_name = k.col), '{}'),
+         (select n.new_name from present n where n.relation = p.relation and n.old_name = p.scope),
+         (select n.new_name from present n where n.relation = p.relation and n.old_name = p.soft_delete),
+         case when p.watch is not null then
+           (select coalesce(array_agg(n.new_name) filter (where n.new_name is not null), '{}') from unnest(p.watch) w
+              join present n on n.relation = p.relation and n.old_name = w) end,
+         p.webhook,
+         (select array_agg(n.old_name::name) from present n where n.relation = p.relation and n.new_name is null)
+    from rowbell.published p join above a on a.relation = p.relation join pg_class c on c.oid = p.relation
+   where pg_has_role(session_user, c.relowner, 'member');
+end;
+
+-- Follows the application's migrations: columns that are renamed or dropped, partitions that are attached. It never fails
+-- the application's command: what it cannot follow is a warning.
+create or replace function rowbell.on_ddl() returns event_trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  p record;
+begin
+  for p in select n.* from rowbell.published_now((select coalesce(array_agg(c.objid), '{}') from pg_event_trigger_ddl_commands() c
+                                                   where c.classid = 'pg_class'::regclass)) n loop
+    begin
+      perform rowbell.publish(p.relation, p.scope, p.soft_delete, p.watch, p.key, p.name, p.webhook);
+      if p.lost is not null then
+        raise warning 'rowbell: table % is now captured without its column %', p.relation::regclass, array_to_string(p.lost, ', ');
+      end if;
+    exception when others then
+      raise warning 'rowbell: cannot follow the change of table %: %', p.relation::regclass, sqlerrm
+        using hint = 'Run rowbell.publish for it again, else writes to it may fail.';
+    end;
+  end loop;
+end $$;
+
+-- Optional, for a superuser: from now on captured tables are published again by themselves when they are altered.
+create or replace function rowbell.follow_ddl(follow boolean default true) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  drop event trigger if exists rowbell_follow_ddl;
+  if follow then
+    create event trigger rowbell_follow_ddl on ddl_command_end when tag in ('ALTER TABLE', 'CREATE TABLE')
+      execute function rowbell.on_ddl();
+  end if;
 end $$;
 
 -- The generated functions of this installation, made anew by the generator above.

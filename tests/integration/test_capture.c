@@ -411,9 +411,41 @@ START_TEST(a_dropped_column_is_an_error_that_says_what_to_do) {
     PGconn *conn =
         fresh("create table p (id int primary key, tenant text); select rowbell.publish('p', scope => 'tenant');"
               "alter table p drop column tenant");
-    ck_assert_str_eq(sql_error(conn, "insert into p values (1)"), "42703");
+    PGresult *result = PQexec(conn, "insert into p values (1)");
+    ck_assert_str_eq(PQresultErrorField(result, PG_DIAG_SQLSTATE), "42703");
+    ck_assert_ptr_nonnull(strstr(PQresultErrorMessage(result), "rowbell.publish must be called again"));
+    PQclear(result);
     sql_run(conn, "select rowbell.publish('p'); insert into p values (1)");
     ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.events"), 1);
+}
+END_TEST
+
+START_TEST(with_the_event_trigger_migrations_of_the_application_are_followed) {
+    PGconn *conn = fresh("select rowbell.follow_ddl();"
+                         "create table p (id int primary key, tenant text, gone timestamptz, a int, b int);"
+                         "select rowbell.publish('p', scope => 'tenant', soft_delete => 'gone', watch => '{a,b}');"
+                         "create table q (id int, part int, primary key (id, part)) partition by list (part);"
+                         "select rowbell.publish('q')");
+    PLAY(conn,
+         {"alter table p rename column id to number; alter table p rename tenant to org; insert into p values (1, 'x', "
+          "null, 1, 1)",
+          "p.create x 1"},
+         {"alter table p rename to renamed; update renamed set a = 2", "p.update x 1"},
+         {"alter table renamed drop column b; alter table renamed drop column gone; update renamed set a = 3",
+          "p.update x 1"},
+         {"alter table renamed drop column org; update renamed set a = 4", "p.update - 1"},
+         {"alter table renamed add column extra int; update renamed set extra = 1", ""},
+         {"alter table renamed drop column number; update renamed set a = 5", "p.update - -"},
+         {"create table q1 partition of q for values in (1); insert into q1 values (1, 1)", "q.create - 1/1"},
+         {"create table q2 (part int not null, id int not null); alter table q attach partition q2 for values in (2);"
+          "insert into q2 values (2, 7)",
+          "q.create - 7/2"});
+    // What cannot be followed never fails the application's command.
+    sql_run(conn,
+            "create table u (id int primary key, k int not null unique); select rowbell.publish('u', key => '{k}');"
+            "alter table u drop constraint u_k_key; insert into u values (1, 1)");
+    sql_run(conn, "select rowbell.follow_ddl(false)");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from pg_event_trigger"), 0);
 }
 END_TEST
 
@@ -443,6 +475,7 @@ static void add_tests(Suite *suite) {
         event_ids_are_uuid_v7_and_name_the_seq,
         writers_do_not_wait_for_each_other,
         a_dropped_column_is_an_error_that_says_what_to_do,
+        with_the_event_trigger_migrations_of_the_application_are_followed,
     };
     TCase *tcase = suite_case(suite, "capture", 60);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
