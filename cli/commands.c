@@ -19,15 +19,52 @@ static const struct command_option publish_options[] = {
     {0},
 };
 
-static const struct command_option webhook_options[] = {
-    {"type", "PATTERN", "events to send: posts.update, 'posts.*', '*'; repeat it for more"},
-    {"scope", "SCOPE", "only events of this scope"},
-    {"retry", "1s,5s,5m", "delays between attempts, instead of 5s,5m,30m,2h,5h,10h,14h,20h,24h"},
-    {"deadline", "20s", "how long one request may take in all, at most 20s"},
-    {"max-in-flight", "N", "requests at a time, 1 to 64 (16)"},
-    {"header", "'NAME: VALUE'", "a header to send with each request; repeat it for more"},
-    {"ordered", NULL, "one at a time and in order for each subject"},
-    {"allow-http", NULL, "the URL may be http: instead of https:"},
+// What can be set when an endpoint is added, and later.
+#define WEBHOOK_OPTIONS                                                                                                \
+    {"type", "PATTERN", "events to send: posts.update, 'posts.*', '*'; repeat it for more"},                           \
+        {"scope", "SCOPE", "only events of this scope"},                                                               \
+        {"condition", "JSONPATH", "only events whose data it is true for, such as '$.plan == \"pro\"'"},               \
+        {"retry", "1s,5s,5m", "delays between attempts, instead of 5s,5m,30m,2h,5h,10h,14h,20h,24h"},                  \
+        {"deadline", "20s", "how long one request may take in all, at most 20s"},                                      \
+        {"max-in-flight", "N", "requests at a time, 1 to 64 (16)"},                                                    \
+        {"rate", "10|30/m", "at most so many requests a second, minute (/m) or hour (/h)"},                            \
+        {"header", "'NAME: VALUE'", "a header to send with each request; repeat it for more"},                         \
+        {"status", "404=retry", "what an answer means: delivered, retry, reject, disable; 4xx=... for a class"},       \
+        {"signature", "STYLE",                                                                                         \
+         "standard (webhook-signature), timestamp (t=...,v1=...) or body (x-hub-signature-256)"},                      \
+        {"ca", "FILE", "authorities to judge its certificate by, instead of the system's (PEM)"},                      \
+        {"client-certificate", "FILE", "to show to a receiver that asks for one (PEM)"},                               \
+        {"client-key", "FILE", "its private key (PEM); stored sealed under ROWBELL_SECRET_KEY"},                       \
+        {"ordered", NULL, "one at a time and in order for each subject"}, {                                            \
+        "allow-http", NULL, "the URL may be http: instead of https:"                                                   \
+    }
+#define SECRET_OPTIONS                                                                                                 \
+    {"ed25519", NULL, "sign with a new Ed25519 key (v1a); its public part is printed"}, {                              \
+        "secret-file", "FILE", "sign with the secret in the file's first line (- for standard input)"                  \
+    }
+
+static const struct command_option webhook_options[] = {WEBHOOK_OPTIONS, SECRET_OPTIONS, {0}};
+
+static const struct command_option set_options[] = {
+    {"url", "URL", "where to send them"},
+    WEBHOOK_OPTIONS,
+    {"unset", "FLAG,FLAG", "back to what it is without this flag: scope, rate, header, ordered, ..."},
+    {0},
+};
+
+static const struct command_option rotate_secret_options[] = {
+    {"grace", "24h", "how long the old secret signs beside the new one, 0s to 7d"},
+    SECRET_OPTIONS,
+    {0},
+};
+
+static const struct command_option resume_options[] = {
+    {"rate", "10|30/m", "let go of the held jobs at so many a second, minute (/m) or hour (/h)"},
+    {0},
+};
+
+static const struct command_option dry_run_options[] = {
+    {"dry-run", NULL, "say how many it would be, and change nothing"},
     {0},
 };
 
@@ -59,7 +96,15 @@ static const struct command_option requeue_jobs_options[] = {
     {"id", "ID", "of this event (number or UUID); repeat it, or separate them by commas"},
     {"since", "TIME", "of events since then: 2026-11-29T20:00Z, or an age such as 2h"},
     {"until", "TIME", "of events before then"},
+    {"state", "STATE", "poisoned, cancelled, waiting (not at its time but now) or held; repeat it for more"},
     {"all", NULL, "every poisoned or cancelled job"},
+    {"dry-run", NULL, "say how many it would be, and change nothing"},
+    {0},
+};
+
+static const struct command_option replay_options[] = {
+    {"since", "TIME", "events since then: 2026-11-29T20:00Z, or an age such as 2h"},
+    {"until", "TIME", "events before then"},
     {"dry-run", NULL, "say how many it would be, and change nothing"},
     {0},
 };
@@ -93,14 +138,29 @@ const struct command commands[] = {
     {"subscription list", "", 0, 0, "List subscriptions with their open work", NULL, run_subscription_list},
     {"subscription show", "NAME", 1, 1, "Show one subscription in full", NULL, run_subscription_show},
     {"subscription pause", "NAME", 1, 1, "Hold its jobs until it is resumed", NULL, run_subscription_pause},
-    {"subscription resume", "NAME", 1, 1, "Send again, held jobs first", NULL, run_subscription_resume},
+    {"subscription set", "NAME", 1, 1, "Change an endpoint; what is not given stays as it is", set_options,
+     run_subscription_set},
+    {"subscription rotate-secret", "NAME", 1, 1, "Sign with a new secret, and with the old one for a while",
+     rotate_secret_options, run_subscription_rotate_secret},
+    {"subscription resume", "NAME", 1, 1, "Send again, held jobs first", resume_options, run_subscription_resume},
+    {"subscription enable", "NAME", 1, 1, "The same, for one that was disabled", resume_options,
+     run_subscription_resume},
     {"subscription remove", "NAME", 1, 1, "Remove a subscription and its jobs", NULL, run_subscription_remove},
     {"event list", "", 0, 0, "List the newest events", event_list_options, run_event_list},
     {"event show", "ID", 1, 1, "Show an event, where it went, and every attempt", NULL, run_event_show},
     {"job list", "", 0, 0, "List jobs that are not delivered yet", job_list_options, run_job_list},
+    {"job retry", "SUBSCRIPTION EVENT", 2, 2, "Send an event now, also one that was delivered", NULL, run_job_retry},
+    {"job cancel", "SUBSCRIPTION EVENT", 2, 2, "Give a job up; an ordered subscription goes on without it", NULL,
+     run_job_cancel},
     {"requeue events", "", 0, 0, "Put poisoned events back in line", requeue_events_options, run_requeue_events},
     {"requeue jobs", "", 0, 0, "Put poisoned and cancelled jobs back in line", requeue_jobs_options, run_requeue_jobs},
+    {"replay", "SUBSCRIPTION", 1, 1, "Send events that it wants and never got, from before it was added",
+     replay_options, run_replay},
+    {"secrets rekey", "", 0, 0, "Seal all secrets under the first key of ROWBELL_SECRET_KEY", dry_run_options,
+     run_secrets_rekey},
     {"status", "", 0, 0, "Show the installation at a glance", status_options, run_status},
+    {"doctor", "", 0, 0, "Say what is wrong with this installation, and what to do; exit 5 if anything is", NULL,
+     run_doctor},
     {"tail", "", 0, 0, "Follow the stream of a gateway as a client does", tail_options, run_tail},
     {"generate client", "", 0, 0, "Write TypeScript: the query keys of the published tables", generate_client_options,
      run_generate_client},

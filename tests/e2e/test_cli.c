@@ -125,7 +125,13 @@ START_TEST(test_subscription_life) {
     ck_assert_str_eq(sql_text(conn, "select state from rowbell.jobs_waiting"), "held");
     expect_status(RUN("subscription", "resume", "orders", "--json"), 0);
     expect_json("j = '{\"name\": \"orders\", \"state\": \"active\"}'");
-    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs"), 1);
+    // A dispatcher lets go of what was held, at this rate.
+    expect_status(RUN("subscription", "resume", "orders", "--rate", "30/m"), 0);
+    ck_assert_str_eq(
+        sql_text(conn, "select state || (settings ->> 'resume_rate') from rowbell.subscriptions where name = 'orders'"),
+        "active0.5");
+    expect_status(RUN("subscription", "resume", "orders", "--rate", "0"), 2);
+    expect_text(err, "--rate 0: expected how many a second");
 
     expect_status(RUN("subscription", "remove", "orders"), 0);
     ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs"), 0);
@@ -188,10 +194,9 @@ static void make_events(void) {
         conn,
         "update rowbell.events set fanned_out_at = now(), fanout = array(select id from rowbell.subscriptions where "
         "name in ('a', 'b') order by name) where seq = 1");
-    sql_run(
-        conn,
-        "update rowbell.events set poisoned_at = now(), fanout_attempts = 5, last_error = e'bad \\x1b[31m row' where "
-        "seq = 2");
+    sql_run(conn, "update rowbell.events set poisoned_at = now(), retry_at = now(), fanout_attempts = 5, last_error = "
+                  "e'bad \\x1b[31m row' where "
+                  "seq = 2");
     sql_run(conn,
             "insert into rowbell.jobs_waiting select id, 1, 'poisoned', null, 3, 'http_5xx' from rowbell.subscriptions "
             "where name = 'b'");
@@ -551,6 +556,49 @@ START_TEST(test_tail_refusals) {
 }
 END_TEST
 
+START_TEST(test_doctor) {
+    set_up();
+    static const struct {
+        const char *sql;
+        const char *says;
+    } problems[] = {
+        {"select 1", "no process: rowbell-relay"},
+        {"select rowbell.publish('posts', scope => 'tenant'); alter table posts rename tenant to org",
+         "column is gone: public.posts (tenant)\n    select rowbell.publish('public.posts', ...)"},
+        {"select rowbell.publish('posts'); alter table posts disable trigger \"~rowbell_update\"",
+         "not captured: public.posts"},
+        {"alter table posts enable trigger \"~rowbell_update\"; create table q (id int primary key) partition by range "
+         "(id);"
+         "select rowbell.publish('q'); create table q1 partition of q default",
+         "not captured: public.q1 (written directly, its changes are missed)"},
+        {"select rowbell.publish('q'); create table k (id int not null unique); select rowbell.publish('k', key => "
+         "'{id}');"
+         "alter table k drop constraint k_id_key",
+         "key is not unique: public.k (id)"},
+        {"drop table k", "table is gone: k"},
+        {"update rowbell.events set poisoned_at = now(), retry_at = now(); insert into posts values ('p'); "
+         "update rowbell.events set poisoned_at = now(), retry_at = now()",
+         "poisoned: events (1)"},
+        {"select rowbell.set_wake('notify')", "prepared transactions may fail"},
+    };
+    for (size_t i = 0; i < sizeof(problems) / sizeof(*problems); i++) {
+        sql_run(conn, problems[i].sql);
+        expect_status(RUN("doctor"), 5);
+        expect_text(out, problems[i].says);
+        expect_status(RUN("doctor", "--json"), 5);
+        expect_json("jsonb_array_length(j) > 0 and j->0 ? 'remedy'");
+    }
+    // What it says to do helps.
+    sql_run(
+        conn,
+        "delete from rowbell.published where name = 'k'; select rowbell.set_wake('poll'); delete from rowbell.events");
+    daemon_wait_log(daemon_start("rowbell-relay", (const char *const[]){NULL}), "relay_started", 10000);
+    daemon_wait_log(daemon_start("rowbell-dispatcher", (const char *const[]){NULL}), "dispatcher_started", 10000);
+    expect_status(RUN("doctor"), 0);
+    ck_assert_str_eq(out, "nothing is wrong\n");
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *database = suite_case(suite, "database", 60);
     tcase_add_test(database, test_publish);
@@ -564,6 +612,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(database, test_requeue_events);
     tcase_add_test(database, test_requeue_jobs);
     tcase_add_test(database, test_status);
+    tcase_add_test(database, test_doctor);
     tcase_add_test(database, test_status_watch);
     TCase *usage = suite_case(suite, "usage", 60);
     tcase_add_test(usage, test_database_problems);

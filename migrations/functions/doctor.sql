@@ -1,0 +1,79 @@
+-- What is wrong with this installation, as the database can tell: one row a problem. `rowbell doctor` prints it.
+create or replace function rowbell.doctor() returns table (problem text, subject text, detail text, remedy text)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  with recursive tree as (
+    select p.relation as root, p.relation from rowbell.published p
+    union select t.root, i.inhrelid from tree t join pg_inherits i on i.inhparent = t.relation),
+  covered as (
+    select t.root, t.relation, c.relispartition,
+           (select count(*) from pg_trigger g join pg_proc f on f.oid = g.tgfoid
+             where g.tgrelid = t.relation and f.proname = 'capture_' || t.root and f.pronamespace = 'rowbell'::regnamespace
+               and g.tgname in ('~rowbell_insert', '~rowbell_update', '~rowbell_delete', '~rowbell_truncate')
+               and g.tgenabled in ('O', 'A')) as triggers
+      from tree t join pg_class c on c.oid = t.relation where c.relkind in ('r', 'p'))
+  select 'table is gone', p.name, 'relation ' || p.relation || ' was dropped',
+         format('delete from rowbell.published where relation = %s', p.relation)
+    from rowbell.published p where not exists (select from pg_class c where c.oid = p.relation)
+  union all
+  select 'column is gone', p.relation::regclass::text, string_agg(a.key, ', '),
+         format('select rowbell.publish(%L, ...)', p.relation::regclass)
+    from rowbell.published p join pg_class c on c.oid = p.relation cross join jsonb_each_text(p.attnums) a
+   where not exists (select from pg_attribute t where t.attrelid = p.relation and t.attname = a.key and not t.attisdropped)
+   group by p.relation
+  union all
+  select 'not captured', v.relation::regclass::text,
+         case when v.relation = v.root then 'a trigger is missing or disabled' else 'written directly, its changes are missed' end,
+         format('select rowbell.publish(%L, ...)', v.root::regclass)
+    from covered v where v.triggers < 4
+  union all
+  select 'key is not unique', p.relation::regclass::text, array_to_string(p.key, ', '),
+         'add a unique constraint on these columns, or publish with another key'
+    from rowbell.published p join pg_class c on c.oid = p.relation
+   where cardinality(p.key) > 0 and not exists (
+     select from pg_index i where i.indrelid = p.relation and i.indisunique and i.indisvalid and i.indpred is null
+      and (select array_agg(a.attname order by a.attname) from unnest(i.indkey::int2[]) k
+             join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k)
+        = (select array_agg(k order by k) from unnest(p.key) k))
+  union all
+  select 'applied without triggers', r.srrelid::regclass::text, 'logical replication fires no triggers: its changes are not captured',
+         'publish the table where it is written'
+    from pg_subscription_rel r join rowbell.published p on p.relation = r.srrelid
+  union all
+  select 'role writes without triggers', coalesce(s.setrole::regrole::text, '(all)'), 'session_replication_role = replica',
+         'alter role ... reset session_replication_role'
+    from pg_db_role_setting s
+   where s.setdatabase in (0, (select d.oid from pg_database d where d.datname = current_database()))
+     and exists (select from unnest(s.setconfig) c where c in ('session_replication_role=replica', 'session_replication_role=local'))
+  union all
+  select 'prepared transactions may fail', 'wake', 'max_prepared_transactions is ' || current_setting('max_prepared_transactions')
+         || ' and writers may NOTIFY', 'select rowbell.set_wake(''poll''), unless nobody uses two-phase commit'
+    from rowbell.installation i where i.wake = 'notify' and current_setting('max_prepared_transactions')::int > 0
+  union all
+  select 'notification queue fills up', 'NOTIFY', round(pg_notification_queue_usage()::numeric * 100) || ' % used',
+         'end the session that listens and stays in a transaction'
+   where pg_notification_queue_usage() > 0.5
+  union all
+  select 'no process', w.program, 'none is connected', 'start ' || w.program
+    from (values ('rowbell-relay'), ('rowbell-dispatcher')) w(program)
+   where not exists (select from pg_stat_activity a where a.datname = current_database() and starts_with(a.application_name, w.program))
+  union all
+  select 'backlog', 'events', round(s.events_oldest_age_seconds) || ' s old, ' || s.events_pending || ' waiting',
+         'look at the relays'' logs; start more'
+    from rowbell.status s where s.events_oldest_age_seconds > 60
+  union all
+  select 'poisoned', 'events', s.events_poisoned::text, 'rowbell event list --state poisoned; rowbell requeue events'
+    from rowbell.status s where s.events_poisoned > 0
+  union all
+  select 'poisoned', 'jobs of ' || h.name, h.jobs_poisoned::text, 'rowbell requeue jobs --subscription ' || h.name
+    from rowbell.subscription_health h where h.jobs_poisoned > 0
+  union all
+  select 'disabled', 'subscription ' || h.name, coalesce(h.last_error, ''), 'rowbell subscription resume ' || h.name
+    from rowbell.subscription_health h where h.state = 'disabled'
+  union all
+  select 'old snapshot', 'pid ' || a.pid, coalesce(a.usename::text, '') || ' ' || coalesce(a.application_name, '') || ': '
+         || a.state || ' since ' || date_trunc('second', a.xact_start),
+         format('vacuum cannot remove what was delivered since: select pg_terminate_backend(%s)', a.pid)
+    from pg_stat_activity a
+   where a.datname = current_database() and a.backend_xmin is not null and a.xact_start < now() - interval '1 hour';
+end;
