@@ -26,14 +26,22 @@
 #include <utlist.h>
 
 enum {
-    POLL_MS = 200,         // the floor that a lost NOTIFY falls back to
+    POLL_MS = 200,       // the floor that a lost NOTIFY falls back to
+    IDLE_POLL_MS = 1000, // and after IDLE_MS without a job
+    IDLE_MS = 10000,
+    HELD_SURVEY_MS = 5000,
+    RELEASE_MOST = 500,    // held jobs of a subscription that go in one step
+    ABSENT_MS = 5000,      // a process without a session for so long is gone: a living one is back sooner
+    ABSENT_MOST = 16,      // such processes at a time
+    LOST_MOST = 3,         // lost in a row: the next attempt is made alone; lost alone so often: poisoned
+    QUARANTINE_REST = 2,   // after an attempt alone, others work for so many times as long as it took
     SURVEY_MS = 1000,      // locks, subscriptions, held jobs
     ANSWER_AGE_MS = 7000,  // a session that said nothing for longer may be gone already
     SEND_MARGIN_MS = 1000, // left of a lease after the longest request
     UNREADY_MS = 15000,
     DRAIN_MARGIN_MS = 5000,
     MOST_CLAIMS = 512, // subscriptions in one claim
-    TOKEN_BITS = 24,   // of a token, the part that counts; the rest names this process
+    TOKEN_BITS = 24,   // of a token, the part that counts by twos (odd: alone); the rest names this process
 };
 
 enum phase { PHASE_DOWN, PHASE_UP, PHASE_STOPPING, PHASE_STOPPED };
@@ -43,14 +51,31 @@ struct ref_list {
     size_t count, capacity;
 };
 
+// A process whose leases run on and that has no session here.
+struct absence {
+    int64_t owner;
+    uint64_t since_ms, seen_ms;
+};
+
+// A job that was lost too often is sent with nothing else in flight, so that a job which kills its dispatcher is found
+// without blaming its neighbours: no claims until nothing is in flight, then this one alone.
+struct quarantine {
+    bool wanted;  // ref waits for its turn
+    bool claimed; // its claim is in the round in flight
+    bool running; // it is being sent
+    struct job_ref ref;
+    uint64_t began_ms, rest_until_ms;
+};
+
 struct dispatcher {
     struct dispatcher_options options;
     const struct job_store *store;
     const struct sink *sink;
     struct endpoint_table endpoints;
     struct shard_set shards;
-    uint64_t settling; // shards just taken, whose running leases are not counted yet
-    uint64_t counted;  // those that the count in flight covers
+    uint64_t settling;        // shards just taken, whose running leases are not counted yet
+    uint64_t settled_by_load; // of the settling, those whose subscriptions were read anew
+    uint64_t counted;         // those that the count in flight covers
     bool up;
     enum phase phase;
 
@@ -65,7 +90,6 @@ struct dispatcher {
     size_t round_returns, round_disables; // the first so many of these lists are in flight
     struct job_claim claims[MOST_CLAIMS];
     size_t claim_count;
-    int64_t owner; // the process part of the tokens
     int64_t claim_serial;
     int64_t round_token;
     uint64_t round_ms; // clock before the round was sent
@@ -75,9 +99,10 @@ struct dispatcher {
     uint64_t retry_at_ms;
 
     // What is known since the session came up.
-    bool surveying, surveyed, loading, loaded, promoting, promoted, holding, counting;
-    uint64_t promote_at_ms;
-    uint64_t survey_at_ms;
+    bool surveying, surveyed, loading, load_again, loaded, promoting, promoted, holding, counting, releasing;
+    uint64_t promote_at_ms, survey_at_ms, held_survey_at_ms, poll_at_ms, worked_ms;
+    struct absence absences[ABSENT_MOST];
+    struct quarantine quarantine;
     uint64_t progress_ms; // last round or survey that was answered
 
     uint64_t stop_ms, last_end_ms;
@@ -87,6 +112,7 @@ struct dispatcher {
     void *closed_arg;
 
     uv_timer_t timer;
+    uint64_t timer_at_ms;
     uv_prepare_t prepare; // at the end of a loop turn: what the turn brought goes out in one round
     uv_check_t check;
     bool dirty;
@@ -94,6 +120,7 @@ struct dispatcher {
 };
 
 static void round_start(struct dispatcher *d);
+static void load_changes(struct dispatcher *d);
 static void send_ended(struct dispatcher *d, struct job *job, const struct attempt_outcome *outcome);
 
 // ---- Small parts
@@ -129,7 +156,11 @@ static void disable_later(struct dispatcher *d, int subscription_id) {
 }
 
 static void slot_free(struct dispatcher *d, struct job *job) {
-    d->in_flight--;
+    if (--d->in_flight == 0 && d->quarantine.running) {
+        uint64_t now = clock_ms();
+        d->quarantine.running = false;
+        d->quarantine.rest_until_ms = now + QUARANTINE_REST * (now - d->quarantine.began_ms);
+    }
     endpoint_end(&d->endpoints, job->endpoint, job->version);
     job->endpoint = NULL;
     job->version = NULL;
@@ -162,8 +193,9 @@ static void send_ended(struct dispatcher *d, struct job *job, const struct attem
         return;
     }
     job_decide(job, outcome, random_unit());
-    if (outcome->pause_endpoint)
-        job->endpoint->quiet_until_ms = now + outcome->after_ms;
+    endpoint_learn(job->endpoint, outcome, now, random_unit());
+    if (job->end.subject) // its end lets the next one of the subject go
+        job->endpoint->hungry = true;
     if (outcome->disable_subscription)
         disable_later(d, job->end.ref.subscription_id);
     slot_free(d, job);
@@ -183,15 +215,36 @@ static void reject(struct dispatcher *d, struct job *job, const char *why) {
     send_ended(d, job, &outcome);
 }
 
-static bool may_send(const struct dispatcher *d, uint64_t now_ms) {
-    uint64_t needed_ms = (uint64_t)d->sink->deadline_ms + SEND_MARGIN_MS;
-    return d->phase == PHASE_UP && now_ms + needed_ms <= d->round_ms + d->options.lease_ms &&
+static bool may_send(const struct dispatcher *d, const struct endpoint *endpoint, uint64_t now_ms) {
+    uint64_t needed_ms = (uint64_t)endpoint->version->deadline_ms + SEND_MARGIN_MS;
+    return d->phase == PHASE_UP && now_ms + needed_ms <= d->round_ms + endpoint->claim.lease_ms &&
            now_ms <= d->store->answered_ms(d->store->arg) + ANSWER_AGE_MS;
+}
+
+// True when the job must not be sent now.
+static bool quarantined(struct dispatcher *d, struct endpoint *endpoint, const struct claimed_job *claimed,
+                        uint64_t now_ms) {
+    struct quarantine *quarantine = &d->quarantine;
+    if (claimed->lost < LOST_MOST || quarantine->claimed)
+        return false;
+    // Its subscription waits for it; the others go on until it is its turn.
+    uint64_t turn_ms = quarantine->rest_until_ms > now_ms ? quarantine->rest_until_ms : now_ms + POLL_MS;
+    if (endpoint->quiet_until_ms < turn_ms)
+        endpoint->quiet_until_ms = turn_ms;
+    if (!quarantine->wanted && now_ms >= quarantine->rest_until_ms) {
+        log_warn("job_quarantined", LOG_INT("subscription_id", claimed->subscription_id),
+                 LOG_INT("seq", claimed->event_seq), LOG_INT("lost", claimed->lost));
+        *quarantine =
+            (struct quarantine){.wanted = true,
+                                .ref = {.subscription_id = claimed->subscription_id, .event_seq = claimed->event_seq},
+                                .began_ms = now_ms};
+    }
+    return true;
 }
 
 static void claim_received(struct dispatcher *d, const struct claimed_job *claimed, uint64_t now_ms) {
     struct endpoint *endpoint = endpoint_find(&d->endpoints, claimed->subscription_id);
-    if (!endpoint || !may_send(d, now_ms)) {
+    if (!endpoint || !may_send(d, endpoint, now_ms) || quarantined(d, endpoint, claimed, now_ms)) {
         ref_add(&d->returns, (struct job_ref){.subscription_id = claimed->subscription_id,
                                               .event_seq = claimed->event_seq,
                                               .token = d->round_token});
@@ -199,15 +252,19 @@ static void claim_received(struct dispatcher *d, const struct claimed_job *claim
     }
     struct job *job = job_new(d, endpoint, claimed, d->round_token);
     d->in_flight++;
-    job->lease_end_ms = d->round_ms + d->options.lease_ms;
-    job->renew_at_ms = d->round_ms + d->options.lease_ms / 3;
+    d->quarantine.running = d->quarantine.claimed;
+    job->lease_end_ms = d->round_ms + endpoint->claim.lease_ms;
+    job->renew_at_ms = job->lease_end_ms - endpoint->claim.lease_ms / 3;
     job->end.started_ms = now_ms;
     if (claimed->lost)
         log_warn("attempt_lost", LOG_INT("subscription_id", claimed->subscription_id),
-                 LOG_INT("seq", claimed->event_seq), LOG_INT("attempt", claimed->attempt - 1));
+                 LOG_INT("seq", claimed->event_seq), LOG_INT("attempt", claimed->attempt - 1),
+                 LOG_INT("lost", claimed->lost), LOG_INT("alone", claimed->lost_alone));
     DL_APPEND(d->sending, job);
     if (!claimed->event_id)
         reject(d, job, "the event is not in rowbell.events any more");
+    else if (claimed->lost_alone >= LOST_MOST)
+        reject(d, job, "the dispatcher that sent it, and nothing else, died three times");
     else if (!job->version->prepared)
         reject(d, job, job->version->fault.text);
     else
@@ -289,7 +346,7 @@ static void leases_renewed(struct dispatcher *d, const struct job_round_result *
             continue;
         if (ref_is_in(result->renewed, result->renewed_count, job->end.ref, true)) {
             job->lease_end_ms = d->round_ms + d->options.lease_ms;
-            job->renew_at_ms = d->round_ms + d->options.lease_ms / 3;
+            job->renew_at_ms = job->lease_end_ms - d->options.lease_ms / 3;
         } else {
             job->lease_lost = true; // another run may have begun; ours goes on and its ack will be refused
             lease_was_lost(d, &job->end.ref);
@@ -297,16 +354,22 @@ static void leases_renewed(struct dispatcher *d, const struct job_round_result *
     }
 }
 
-// A subscription that got all it asked for may have more.
-static void mark_hungry(struct dispatcher *d, const struct job_round_result *result) {
-    for (size_t i = 0; i < d->claim_count; i++) {
-        int got = 0;
-        for (size_t k = 0; k < result->claimed_count; k++)
-            got += result->claimed[k].subscription_id == d->claims[i].subscription_id;
-        struct endpoint *endpoint = endpoint_find(&d->endpoints, d->claims[i].subscription_id);
-        if (endpoint && got >= d->claims[i].slots)
-            endpoint->hungry = true;
+static void claims_answered(struct dispatcher *d, const struct job_round_result *result, uint64_t now_ms) {
+    for (size_t i = 0; i < result->claimed_count; i++) {
+        struct endpoint *endpoint = endpoint_find(&d->endpoints, result->claimed[i].subscription_id);
+        if (endpoint)
+            endpoint->got++;
+        claim_received(d, &result->claimed[i], now_ms);
     }
+    for (size_t i = 0; i < d->claim_count; i++) {
+        struct endpoint *endpoint = endpoint_find(&d->endpoints, d->claims[i].subscription_id);
+        if (endpoint)
+            endpoint_answered(endpoint, d->round_ms);
+    }
+    if (result->claimed_count)
+        d->worked_ms = now_ms;
+    d->claim_count = 0;
+    d->quarantine.claimed = false;
 }
 
 static void round_failed(struct dispatcher *d, const struct error *error) {
@@ -352,6 +415,8 @@ static void round_done(void *arg, const struct job_round_result *result, const s
     if (error) {
         round_failed(d, error);
         d->claim_count = 0;
+        d->quarantine.wanted = d->quarantine.wanted || d->quarantine.claimed;
+        d->quarantine.claimed = false;
         return;
     }
     backoff_reset(&d->backoff);
@@ -367,10 +432,38 @@ static void round_done(void *arg, const struct job_round_result *result, const s
     drop_first(d->disables, sizeof *d->disables, &d->disable_count, d->round_disables);
     d->round_returns = d->round_disables = 0;
     leases_renewed(d, result);
-    mark_hungry(d, result);
-    d->claim_count = 0;
-    for (size_t i = 0; i < result->claimed_count; i++)
-        claim_received(d, &result->claimed[i], now);
+    claims_answered(d, result, now);
+}
+
+// The job in quarantine, when nothing else is in flight.
+static size_t claim_alone(struct dispatcher *d) {
+    struct quarantine *quarantine = &d->quarantine;
+    if (d->in_flight > 0)
+        return 0;
+    struct endpoint *endpoint = endpoint_find(&d->endpoints, quarantine->ref.subscription_id);
+    quarantine->wanted = false;
+    if (!endpoint || !endpoint->version->active ||
+        !(claimable_shards(d) & shard_bit(shard_of(quarantine->ref.subscription_id))))
+        return 0;
+    endpoint->claim = (struct job_claim){.subscription_id = endpoint->id,
+                                         .slots = 1,
+                                         .lease_ms = endpoint->version->deadline_ms + ENDPOINT_LEASE_MARGIN_MS,
+                                         .ordered = endpoint->version->subscription.ordered,
+                                         .lowest = quarantine->ref.event_seq,
+                                         .highest = quarantine->ref.event_seq};
+    endpoint->got = 0;
+    d->claims[0] = endpoint->claim;
+    quarantine->claimed = true;
+    return 1;
+}
+
+static size_t choose_claims(struct dispatcher *d, uint64_t now_ms) {
+    if (d->acks_alone || d->quarantine.running)
+        return 0;
+    if (d->quarantine.wanted)
+        return claim_alone(d);
+    return endpoint_choose(&d->endpoints, claimable_shards(d), d->options.concurrency - d->in_flight, now_ms, d->claims,
+                           MOST_CLAIMS);
 }
 
 static void round_start(struct dispatcher *d) {
@@ -380,9 +473,7 @@ static void round_start(struct dispatcher *d) {
     const struct job_end *ends[JOB_ROUND_ENDS];
     struct job_round round = {.ends = ends, .lease_ms = d->options.lease_ms};
     take_renewals(d, now);
-    if (!d->acks_alone)
-        d->claim_count = endpoint_choose(&d->endpoints, claimable_shards(d), d->options.concurrency - d->in_flight, now,
-                                         d->claims, MOST_CLAIMS);
+    d->claim_count = choose_claims(d, now);
     round.end_count = take_ends(d, ends);
     round.returns = d->returns.refs;
     round.return_count = d->round_returns = d->returns.count;
@@ -394,8 +485,8 @@ static void round_start(struct dispatcher *d) {
     round.claim_count = d->claim_count;
     if (!round.end_count && !round.return_count && !round.renewal_count && !round.disable_count && !round.claim_count)
         return;
-    d->claim_serial = (d->claim_serial + 1) & ((1 << TOKEN_BITS) - 1);
-    round.token = d->round_token = d->owner << TOKEN_BITS | d->claim_serial;
+    d->claim_serial = (d->claim_serial + 2) & ((1 << TOKEN_BITS) - 1);
+    round.token = d->round_token = d->store->owner << TOKEN_BITS | d->claim_serial | d->quarantine.claimed;
     d->round_ms = now;
     d->in_round = true;
     d->store->round(d->store->arg, &round, round_done, d);
@@ -410,21 +501,61 @@ static uint64_t busy_shards(const struct dispatcher *d) {
     return busy;
 }
 
+// Since when a process has been without a session, by our own look at it.
+static bool is_gone(struct dispatcher *d, int64_t owner, uint64_t now_ms) {
+    struct absence *unused = NULL;
+    for (int i = 0; i < ABSENT_MOST; i++) {
+        struct absence *absence = &d->absences[i];
+        bool current = absence->seen_ms + 3 * SURVEY_MS > now_ms;
+        if (current && absence->owner == owner) {
+            absence->seen_ms = now_ms;
+            return now_ms - absence->since_ms >= ABSENT_MS;
+        }
+        if (!current)
+            unused = absence;
+    }
+    if (unused)
+        *unused = (struct absence){.owner = owner, .since_ms = now_ms, .seen_ms = now_ms};
+    return false;
+}
+
+static void absence_ended(struct dispatcher *d, int64_t owner) {
+    for (int i = 0; i < ABSENT_MOST; i++)
+        if (d->absences[i].owner == owner)
+            d->absences[i].seen_ms = 0;
+}
+
 static void leases_counted(void *arg, const struct lease_count *counts, size_t count, const struct error *error) {
     struct dispatcher *d = arg;
     d->counting = false;
     if (error)
         return;
+    uint64_t now = clock_ms();
     for (struct endpoint *endpoint = d->endpoints.by_id; endpoint; endpoint = endpoint->hh.next) {
-        if (endpoint->lease_asked)
+        if (endpoint->lease_asked) {
+            endpoint->hungry = endpoint->hungry || endpoint->foreign_leases > 0;
             endpoint->foreign_leases = 0;
+        }
         endpoint->lease_asked = false;
     }
+    struct lease_count *cuts = memory_alloc(sizeof *cuts * (count + 1));
+    size_t cut_count = 0;
     for (size_t i = 0; i < count; i++) {
+        if (counts[i].present)
+            absence_ended(d, counts[i].owner);
+        else if (is_gone(d, counts[i].owner, now))
+            cuts[cut_count++] = counts[i];
         struct endpoint *endpoint = endpoint_find(&d->endpoints, counts[i].subscription_id);
         if (endpoint)
-            endpoint->foreign_leases = counts[i].leases;
+            endpoint->foreign_leases += counts[i].leases;
     }
+    if (cut_count && d->up) {
+        log_info("leases_cut", LOG_TEXT("lane", d->options.lane), LOG_INT("leases", cut_count));
+        d->store->cut(d->store->arg, cuts, cut_count);
+        d->survey_at_ms = now; // counted again behind it
+        touch(d);
+    }
+    free(cuts);
     d->settling &= ~d->counted;
     touch(d);
 }
@@ -436,16 +567,18 @@ static void count_leases(struct dispatcher *d) {
     int *ids = memory_alloc(sizeof *ids * (HASH_COUNT(d->endpoints.by_id) + 1));
     size_t count = 0;
     for (struct endpoint *endpoint = d->endpoints.by_id; endpoint; endpoint = endpoint->hh.next) {
-        endpoint->lease_asked = endpoint->foreign_leases > 0 || (d->settling & shard_bit(shard_of(endpoint->id)));
+        endpoint->lease_asked =
+            endpoint->foreign_leases > 0 || (d->settling & d->settled_by_load & shard_bit(shard_of(endpoint->id)));
         if (endpoint->lease_asked)
             ids[count++] = endpoint->id;
     }
     if (count) {
         d->counting = true;
-        d->counted = d->settling;
-        d->store->leases(d->store->arg, ids, count, d->owner, leases_counted, d);
+        d->counted = d->settling & d->settled_by_load;
+        d->store->leases(d->store->arg, ids, count, leases_counted, d);
     } else {
-        d->settling = 0;
+        d->settling &= ~d->settled_by_load;
+        touch(d);
     }
     free(ids);
 }
@@ -468,8 +601,14 @@ static void shards_taken(void *arg, uint64_t shards, const struct error *error) 
     d->settling |= shards;
     endpoint_wake(&d->endpoints, shards);
     shards_changed(d);
-    if (d->loaded)
-        count_leases(d);
+    // Others may have sent for them since they were read: read anew, then their leases are counted, then they are
+    // claimed for.
+    endpoint_forget_shards(&d->endpoints, shards);
+    d->settled_by_load &= ~shards;
+    if (d->loading)
+        d->load_again = true;
+    else
+        load_changes(d);
 }
 
 static void shards_released(void *arg, uint64_t shards, const struct error *error) {
@@ -516,11 +655,14 @@ static void changes_answered(void *arg, const struct subscription_change *change
     uint64_t now = clock_ms();
     for (size_t i = 0; i < count; i++)
         endpoint_table_apply(&d->endpoints, &changes[i], now);
-    if (!d->loaded && d->settling) {
-        d->loaded = true;
-        count_leases(d);
-    }
     d->loaded = true;
+    if (d->load_again) {
+        load_changes(d);
+        return;
+    }
+    d->settled_by_load |= d->settling;
+    if (d->settling)
+        count_leases(d);
     touch(d);
 }
 
@@ -531,6 +673,7 @@ static void load_changes(struct dispatcher *d) {
         if (!endpoint->gone)
             known[count++] = (struct subscription_known){.id = endpoint->id, .version = endpoint->row_version};
     d->loading = true;
+    d->load_again = false;
     d->store->changes(d->store->arg, known, count, changes_answered, d);
     free(known);
 }
@@ -546,14 +689,70 @@ static void hold_inactive(struct dispatcher *d) {
     size_t count = 0;
     int *ids = memory_alloc(sizeof *ids * (HASH_COUNT(d->endpoints.by_id) + 1));
     for (const struct endpoint *endpoint = d->endpoints.by_id; endpoint; endpoint = endpoint->hh.next)
-        if (strcmp(endpoint->version->subscription.state, "active") != 0 &&
-            shard_may_claim(&d->shards, shard_of(endpoint->id)))
+        if (!endpoint->version->active && !endpoint->gone && shard_may_claim(&d->shards, shard_of(endpoint->id)))
             ids[count++] = endpoint->id;
     if (count) {
         d->holding = true;
         d->store->hold(d->store->arg, ids, count, held_answered, d);
     }
     free(ids);
+}
+
+static void held_were_found(void *arg, const int *subscription_ids, size_t count, const struct error *error) {
+    struct dispatcher *d = arg;
+    for (size_t i = 0; i < count; i++) {
+        struct endpoint *endpoint = endpoint_find(&d->endpoints, subscription_ids[i]);
+        if (endpoint)
+            endpoint->held = true;
+    }
+}
+
+static void held_were_released(void *arg, const struct job_release *released, size_t count, const struct error *error) {
+    struct dispatcher *d = arg;
+    d->releasing = false;
+    if (error)
+        return;
+    for (struct endpoint *endpoint = d->endpoints.by_id; endpoint; endpoint = endpoint->hh.next) {
+        if (!endpoint->release_asked)
+            continue;
+        int went = 0;
+        for (size_t i = 0; i < count; i++)
+            if (released[i].subscription_id == endpoint->id)
+                went = released[i].count;
+        endpoint_released(endpoint, endpoint->release_asked, went);
+        endpoint->release_asked = 0;
+    }
+    touch(d);
+}
+
+// Held jobs of subscriptions that are active again, each at its own rate.
+static void release_held(struct dispatcher *d, uint64_t now_ms) {
+    if (d->releasing)
+        return;
+    struct job_release *releases = memory_alloc(sizeof *releases * (HASH_COUNT(d->endpoints.by_id) + 1));
+    size_t count = 0;
+    for (struct endpoint *endpoint = d->endpoints.by_id; endpoint; endpoint = endpoint->hh.next) {
+        endpoint->release_asked = 0;
+        if (!endpoint->held || endpoint->gone || !endpoint->version->active ||
+            !(claimable_shards(d) & shard_bit(shard_of(endpoint->id))))
+            continue;
+        endpoint->release_asked = endpoint_may_release(endpoint, now_ms, RELEASE_MOST);
+        if (endpoint->release_asked)
+            releases[count++] = (struct job_release){.subscription_id = endpoint->id, .count = endpoint->release_asked};
+    }
+    if (count) {
+        d->releasing = true;
+        d->store->release_held(d->store->arg, releases, count, held_were_released, d);
+    }
+    free(releases);
+}
+
+static bool any_held(const struct dispatcher *d) {
+    for (const struct endpoint *endpoint = d->endpoints.by_id; endpoint; endpoint = endpoint->hh.next)
+        if (endpoint->held && !endpoint->gone && endpoint->version->active &&
+            (claimable_shards(d) & shard_bit(shard_of(endpoint->id))))
+            return true;
+    return false;
 }
 
 static void promote_answered(void *arg, const int *subscription_ids, size_t count, bool more, int64_t next_due_ms,
@@ -583,8 +782,8 @@ static void promote_answered(void *arg, const int *subscription_ids, size_t coun
 
 static bool is_drained(const struct dispatcher *d) {
     return d->up && d->surveyed && d->loaded && d->promoted && !d->settling && !d->in_round && !d->sending &&
-           !d->ended && !d->confirming && !d->returns.count && !d->acks_alone &&
-           !endpoint_any_hungry(&d->endpoints, claimable_shards(d), clock_ms());
+           !d->ended && !d->confirming && !d->returns.count && !d->acks_alone && !d->quarantine.wanted &&
+           !any_held(d) && !endpoint_any_hungry(&d->endpoints, claimable_shards(d), clock_ms());
 }
 
 static void stop_check(struct dispatcher *d) {
@@ -604,6 +803,9 @@ static void stop_check(struct dispatcher *d) {
     d->on_stopped(d->stopped_arg);
 }
 
+static void on_timer(uv_timer_t *timer);
+static void timer_arm(struct dispatcher *d);
+
 static void turn_end(struct dispatcher *d) {
     if (!d->dirty)
         return;
@@ -612,6 +814,8 @@ static void turn_end(struct dispatcher *d) {
     if (d->phase == PHASE_UP && d->options.on_drained && is_drained(d))
         d->options.on_drained(d->options.arg);
     stop_check(d);
+    if (d->phase != PHASE_STOPPED)
+        timer_arm(d);
 }
 
 static void on_prepare(uv_prepare_t *prepare) {
@@ -621,42 +825,66 @@ static void on_check(uv_check_t *check) {
     turn_end(check->data);
 }
 
-static uint64_t sooner(uint64_t at_ms, uint64_t now_ms, uint64_t wait_ms) {
-    if (at_ms <= now_ms)
-        return 1;
-    return at_ms - now_ms < wait_ms ? at_ms - now_ms : wait_ms;
+static uint64_t sooner(uint64_t a_ms, uint64_t b_ms) {
+    return a_ms < b_ms ? a_ms : b_ms;
+}
+
+// The next thing that only time brings.
+static void timer_arm(struct dispatcher *d) {
+    uint64_t now = clock_ms(), at_ms = d->poll_at_ms;
+    if (d->up && d->phase == PHASE_UP) {
+        at_ms = sooner(at_ms, d->survey_at_ms);
+        if (!d->promoting)
+            at_ms = sooner(at_ms, d->promote_at_ms);
+        if (!d->releasing && any_held(d))
+            at_ms = sooner(at_ms, now + POLL_MS);
+        if (!d->in_round)
+            at_ms = sooner(at_ms, endpoint_next_ms(&d->endpoints, claimable_shards(d), now));
+    }
+    if (d->retry_at_ms > now)
+        at_ms = sooner(at_ms, d->retry_at_ms);
+    if (at_ms != d->timer_at_ms || !uv_is_active((const uv_handle_t *)&d->timer)) {
+        d->timer_at_ms = at_ms;
+        uv_update_time(d->options.loop);
+        uv_timer_start(&d->timer, on_timer, at_ms > now ? at_ms - now : 1, 0);
+    }
+}
+
+static void survey(struct dispatcher *d, uint64_t now_ms) {
+    d->survey_at_ms = now_ms + SURVEY_MS;
+    if (!d->loading)
+        load_changes(d);
+    if (!d->surveying) {
+        d->surveying = true;
+        d->store->survey(d->store->arg, survey_answered, d);
+    }
+    if (d->loaded)
+        count_leases(d);
+    if (!d->holding)
+        hold_inactive(d);
+    if (due(d->held_survey_at_ms, now_ms)) {
+        d->held_survey_at_ms = now_ms + HELD_SURVEY_MS;
+        d->store->held(d->store->arg, held_were_found, d);
+    }
 }
 
 static void on_timer(uv_timer_t *timer) {
     struct dispatcher *d = timer->data;
     uint64_t now = clock_ms();
-    if (d->up && d->phase == PHASE_UP) {
+    if (due(d->poll_at_ms, now)) {
         endpoint_wake(&d->endpoints, d->shards.owned);
-        if (due(d->survey_at_ms, now)) {
-            d->survey_at_ms = now + SURVEY_MS;
-            if (!d->loading)
-                load_changes(d);
-            if (!d->surveying) {
-                d->surveying = true;
-                d->store->survey(d->store->arg, survey_answered, d);
-            }
-            if (d->loaded)
-                count_leases(d);
-            if (!d->holding)
-                hold_inactive(d);
-        }
+        d->poll_at_ms = now + (now > d->worked_ms + IDLE_MS ? IDLE_POLL_MS : POLL_MS);
+    }
+    if (d->up && d->phase == PHASE_UP) {
+        if (due(d->survey_at_ms, now))
+            survey(d, now);
         if (!d->promoting && due(d->promote_at_ms, now)) {
             d->promoting = true;
             d->store->promote(d->store->arg, promote_answered, d);
         }
+        release_held(d, now);
     }
     touch(d);
-    uint64_t wait_ms = POLL_MS;
-    if (d->up && d->phase == PHASE_UP && !d->promoting)
-        wait_ms = sooner(d->promote_at_ms, now, wait_ms);
-    if (d->retry_at_ms > now)
-        wait_ms = sooner(d->retry_at_ms, now, wait_ms);
-    uv_timer_start(&d->timer, on_timer, wait_ms, 0);
 }
 
 // ---- Life
@@ -669,15 +897,14 @@ struct dispatcher *dispatcher_new(const struct dispatcher_options *options) {
     d->sink = options->sink;
     d->phase = PHASE_UP;
     d->backoff = (struct backoff){.first_ms = 200, .most_ms = 5000};
-    // 39 random bits name the process in its tokens, which stay positive.
-    d->owner = (int64_t)(random_unit() * (double)((int64_t)1 << 39));
     d->progress_ms = clock_ms();
     endpoint_table_init(&d->endpoints, options->sink);
     uv_timer_init(options->loop, &d->timer);
     uv_prepare_init(options->loop, &d->prepare);
     uv_check_init(options->loop, &d->check);
     d->timer.data = d->prepare.data = d->check.data = d;
-    uv_timer_start(&d->timer, on_timer, POLL_MS, 0);
+    d->worked_ms = clock_ms();
+    d->dirty = true;
     uv_prepare_start(&d->prepare, on_prepare);
     uv_check_start(&d->check, on_check);
     return d;
@@ -687,9 +914,11 @@ void dispatcher_up(struct dispatcher *d) {
     d->up = true;
     d->shards = (struct shard_set){0};
     d->settling = 0;
-    d->surveyed = d->promoted = false;
-    d->survey_at_ms = d->promote_at_ms = d->retry_at_ms = 0;
-    uv_timer_start(&d->timer, on_timer, 0, 0);
+    d->surveyed = d->promoted = d->releasing = false;
+    d->settled_by_load = 0;
+    d->survey_at_ms = d->promote_at_ms = d->retry_at_ms = d->held_survey_at_ms = d->poll_at_ms = 0;
+    memset(d->absences, 0, sizeof d->absences);
+    touch(d);
 }
 
 void dispatcher_down(struct dispatcher *d) {
@@ -703,7 +932,7 @@ void dispatcher_wake(struct dispatcher *d, uint64_t shards) {
     endpoint_wake(&d->endpoints, shards);
     if (shards == UINT64_MAX && d->up) { // not one shard: a requeue, and what it moved waits in jobs_waiting
         d->promote_at_ms = 0;
-        uv_timer_start(&d->timer, on_timer, 0, 0);
+        endpoint_probe_now(&d->endpoints, clock_ms());
     }
     touch(d);
 }

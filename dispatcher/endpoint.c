@@ -7,23 +7,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_IN_FLIGHT_MOST = 1000 };
+enum {
+    MAX_IN_FLIGHT_MOST = 1000,
+    FAILING_MS = 5000, // a former owner saw no success for longer: it is probed first
+};
 
-static bool read_max_in_flight(const char *settings, int *ret_value, struct error *ret_error) {
-    struct json_object *root = json_tokener_parse(settings), *value = NULL;
-    bool ok = true;
-    *ret_value = ENDPOINT_MAX_IN_FLIGHT;
-    if (json_object_is_type(root, json_type_object) && json_object_object_get_ex(root, "max_in_flight", &value) &&
-        value) {
-        int64_t number = json_object_get_int64(value);
-        if (!json_object_is_type(value, json_type_int) || number < 1 || number > MAX_IN_FLIGHT_MOST)
-            ok = error_set(ret_error, ERROR_USAGE, "settings.max_in_flight is not a number from 1 to %d",
-                           MAX_IN_FLIGHT_MOST);
-        else
-            *ret_value = (int)number;
-    }
+static bool read_number(struct json_object *root, const char *key, double least, double most, bool whole, double *value,
+                        struct error *ret_error) {
+    struct json_object *item = NULL;
+    if (!json_object_is_type(root, json_type_object) || !json_object_object_get_ex(root, key, &item) || !item)
+        return true;
+    double number = json_object_get_double(item);
+    bool is_number =
+        json_object_is_type(item, json_type_int) || (!whole && json_object_is_type(item, json_type_double));
+    if (!is_number || !(number >= least && number <= most))
+        return error_set(ret_error, ERROR_USAGE, "settings.%s is not a number from %g to %g", key, least, most);
+    *value = number;
+    return true;
+}
+
+static bool read_limits(struct endpoint_version *version, const char *settings, struct error *ret_error) {
+    struct json_object *root = json_tokener_parse(settings);
+    double most = 0, deadline = version->deadline_ms;
+    bool ok = read_number(root, "max_in_flight", 1, MAX_IN_FLIGHT_MOST, true, &most, ret_error) &&
+              read_number(root, "deadline_ms", 1, RETRY_DELAY_MOST_MS, true, &deadline, ret_error) &&
+              read_number(root, "rate", 0.0001, 100000, false, &version->rate, ret_error) &&
+              read_number(root, "resume_rate", 0.0001, 100000, false, &version->resume_rate, ret_error);
     json_object_put(root);
-    return ok;
+    if (!ok)
+        return false;
+    if (most > 0)
+        version->max_in_flight = version->window_most = (int)most;
+    if (deadline < version->deadline_ms)
+        version->deadline_ms = (unsigned)deadline;
+    return true;
 }
 
 static void read_secrets(struct subscription *subscription, const char *json) {
@@ -46,9 +63,12 @@ static struct endpoint_version *version_new(const struct sink *sink, const struc
                                                   .settings = memory_copy_text(change->settings)};
     read_secrets(&version->subscription, change->secrets);
     version->uses = 1;
+    version->active = strcmp(change->state, "active") == 0;
     version->max_in_flight = ENDPOINT_MAX_IN_FLIGHT;
+    version->window_most = ENDPOINT_WINDOW_MOST;
+    version->deadline_ms = sink->deadline_ms;
     retry_schedule_default(&version->schedule);
-    version->prepared = read_max_in_flight(change->settings, &version->max_in_flight, &version->fault) &&
+    version->prepared = read_limits(version, change->settings, &version->fault) &&
                         retry_schedule_from_settings(change->settings, &version->schedule, &version->fault) &&
                         sink->prepare(sink->arg, &version->subscription, &version->fault);
     if (!version->prepared)
@@ -120,8 +140,21 @@ void endpoint_table_apply(struct endpoint_table *table, const struct subscriptio
     endpoint->row_version = memory_copy_text(change->version);
     endpoint->gone = false;
     endpoint->hungry = true;
-    if (change->pause_ms)
-        endpoint->quiet_until_ms = now_ms + change->pause_ms;
+    endpoint->held = endpoint->version->active;
+    endpoint->quiet_until_ms = change->pause_ms ? now_ms + change->pause_ms : 0;
+    // Who changed it may have mended it: what was learnt is forgotten, but not that it fails.
+    endpoint->window = endpoint->version->max_in_flight;
+    endpoint->latency_ms = 0;
+    endpoint->faults = 0;
+    endpoint->failing = change->failing_ms > FAILING_MS;
+    endpoint->probe_at_ms = now_ms;
+    endpoint->probe_wait_ms = ENDPOINT_PROBE_FIRST_MS;
+    endpoint->ramp = (struct pace_ramp){0};
+    pace_set(&endpoint->pace, endpoint->version->rate, now_ms);
+    if (change->idle_ms >= 0)
+        pace_continue(&endpoint->pace, now_ms, (uint64_t)change->idle_ms);
+    endpoint->release_ms = now_ms;
+    endpoint->release_credit = 0;
 }
 
 void endpoint_wake(struct endpoint_table *table, uint64_t shards) {
@@ -130,12 +163,39 @@ void endpoint_wake(struct endpoint_table *table, uint64_t shards) {
             endpoint->hungry = true;
 }
 
-static int slots_of(const struct endpoint *endpoint, uint64_t shards, uint64_t now_ms) {
-    if (!endpoint->hungry || endpoint->gone || endpoint->quiet_until_ms > now_ms ||
-        !(shards & shard_bit(shard_of(endpoint->id))) || strcmp(endpoint->version->subscription.state, "active") != 0)
+void endpoint_forget_shards(struct endpoint_table *table, uint64_t shards) {
+    for (struct endpoint *endpoint = table->by_id; endpoint; endpoint = endpoint->hh.next)
+        if ((shards & shard_bit(shard_of(endpoint->id))) && endpoint->row_version)
+            endpoint->row_version[0] = '\0';
+}
+
+void endpoint_probe_now(struct endpoint_table *table, uint64_t now_ms) {
+    for (struct endpoint *endpoint = table->by_id; endpoint; endpoint = endpoint->hh.next) {
+        endpoint->probe_at_ms = now_ms;
+        endpoint->probe_wait_ms = ENDPOINT_PROBE_FIRST_MS;
+    }
+}
+
+static int least(int a, int b) {
+    return a < b ? a : b;
+}
+
+// Slots but for the time: what a rate, a ramp or the wait for a probe holds back is not seen here.
+static int slots_in_time(const struct endpoint *endpoint, uint64_t shards) {
+    if (!endpoint->hungry || endpoint->gone || !endpoint->version->active ||
+        !(shards & shard_bit(shard_of(endpoint->id))))
         return 0;
-    int slots = endpoint->version->max_in_flight - endpoint->in_flight - endpoint->foreign_leases;
+    int window = endpoint->failing ? 1 : least((int)endpoint->window, endpoint->version->window_most);
+    int slots = window - endpoint->in_flight - endpoint->foreign_leases;
     return slots > 0 ? slots : 0;
+}
+
+static int slots_of(const struct endpoint *endpoint, uint64_t shards, uint64_t now_ms) {
+    int slots = slots_in_time(endpoint, shards);
+    if (slots == 0 || endpoint->quiet_until_ms > now_ms || (endpoint->failing && endpoint->probe_at_ms > now_ms))
+        return 0;
+    slots = least(slots, pace_allows(&endpoint->pace, now_ms));
+    return endpoint->failing ? slots : least(slots, pace_ramp_allows(&endpoint->ramp, now_ms));
 }
 
 size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int free_slots, uint64_t now_ms,
@@ -152,13 +212,15 @@ size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int free_s
     size_t count = 0;
     struct endpoint *endpoint = start;
     do {
-        int slots = slots_of(endpoint, shards, now_ms);
-        if (slots > share)
-            slots = share;
-        if (slots > free_slots)
-            slots = free_slots;
+        int slots = least(least(slots_of(endpoint, shards, now_ms), share), free_slots);
         if (slots > 0) {
-            ret_claims[count++] = (struct job_claim){.subscription_id = endpoint->id, .slots = slots};
+            endpoint->claim = (struct job_claim){.subscription_id = endpoint->id,
+                                                 .slots = slots,
+                                                 .lease_ms = endpoint->version->deadline_ms + ENDPOINT_LEASE_MARGIN_MS,
+                                                 .ordered = endpoint->version->subscription.ordered,
+                                                 .highest = INT64_MAX};
+            endpoint->got = 0;
+            ret_claims[count++] = endpoint->claim;
             free_slots -= slots;
             endpoint->hungry = false;
             table->last_served = endpoint->id;
@@ -168,11 +230,54 @@ size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int free_s
     return count;
 }
 
+void endpoint_answered(struct endpoint *endpoint, uint64_t claimed_ms) {
+    pace_take(&endpoint->pace, claimed_ms, endpoint->got);
+    if (endpoint->ramp.began_ms)
+        pace_ramp_take(&endpoint->ramp, endpoint->got);
+    if (endpoint->got >= endpoint->claim.slots) // it got all it asked for, so it may have more
+        endpoint->hungry = true;
+}
+
+int endpoint_may_release(struct endpoint *endpoint, uint64_t now_ms, int most) {
+    double rate = endpoint->version->resume_rate;
+    if (rate == 0)
+        return most;
+    double credit = endpoint->release_credit + rate * (double)(now_ms - endpoint->release_ms) / 1000;
+    double credit_most = rate > 1 ? rate : 1;
+    endpoint->release_ms = now_ms;
+    endpoint->release_credit = credit < credit_most ? credit : credit_most;
+    return least((int)endpoint->release_credit, most);
+}
+
+void endpoint_released(struct endpoint *endpoint, int asked, int count) {
+    endpoint->held = count >= asked;
+    endpoint->hungry = endpoint->hungry || count > 0;
+    endpoint->release_credit -= count;
+}
+
 bool endpoint_any_hungry(const struct endpoint_table *table, uint64_t shards, uint64_t now_ms) {
     for (const struct endpoint *endpoint = table->by_id; endpoint; endpoint = endpoint->hh.next)
-        if (slots_of(endpoint, shards, now_ms) > 0)
+        if (slots_in_time(endpoint, shards) > 0 && endpoint->quiet_until_ms <= now_ms &&
+            !(endpoint->failing && endpoint->probe_at_ms > now_ms))
             return true;
     return false;
+}
+
+static uint64_t later(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+uint64_t endpoint_next_ms(const struct endpoint_table *table, uint64_t shards, uint64_t now_ms) {
+    uint64_t next_ms = UINT64_MAX;
+    for (const struct endpoint *endpoint = table->by_id; endpoint; endpoint = endpoint->hh.next) {
+        if (slots_in_time(endpoint, shards) == 0)
+            continue;
+        uint64_t at_ms = later(endpoint->quiet_until_ms, pace_next_ms(&endpoint->pace));
+        at_ms = later(at_ms, endpoint->failing ? endpoint->probe_at_ms : pace_ramp_next_ms(&endpoint->ramp));
+        if (at_ms > now_ms && at_ms < next_ms)
+            next_ms = at_ms;
+    }
+    return next_ms;
 }
 
 uint64_t endpoint_busy_shards(const struct endpoint_table *table) {
@@ -195,4 +300,72 @@ void endpoint_end(struct endpoint_table *table, struct endpoint *endpoint, struc
     version_release(table->sink, version);
     if (endpoint->gone && endpoint->in_flight == 0)
         endpoint_free(table, endpoint);
+}
+
+// ---- What an attempt says
+
+static bool is_fault(enum attempt_class class) {
+    return class == CLASS_DNS || class == CLASS_CONNECT || class == CLASS_TLS || class == CLASS_TIMEOUT ||
+           class == CLASS_HTTP_5XX;
+}
+
+// Too much at once, as far as an answer can say: no answer in time, or 429 and 503. Any other 5xx may be about the job.
+static bool is_overload(const struct attempt_outcome *outcome) {
+    return outcome->class == CLASS_TIMEOUT || outcome->class == CLASS_CONNECT || outcome->status == 429 ||
+           outcome->status == 503;
+}
+
+static void window_grow(struct endpoint *endpoint, double latency_ms) {
+    static const double drift = 1.0005, slower = 1.5, slower_ms = 5;
+    const struct endpoint_version *version = endpoint->version;
+    if (endpoint->latency_ms == 0 || latency_ms < endpoint->latency_ms)
+        endpoint->latency_ms = latency_ms;
+    else
+        endpoint->latency_ms *= drift;
+    if (endpoint->in_flight < (int)endpoint->window || endpoint->window >= version->window_most)
+        return;
+    bool slowed = latency_ms > endpoint->latency_ms * slower + slower_ms;
+    if (endpoint->window < version->max_in_flight)
+        endpoint->window += endpoint->ramp.began_ms ? 1 : 1 / endpoint->window;
+    else if (!slowed)
+        endpoint->window += 1 / endpoint->window;
+    else if (endpoint->window > version->max_in_flight)
+        endpoint->window -= 1 / endpoint->window;
+}
+
+static void fault_seen(struct endpoint *endpoint, const struct attempt_outcome *outcome, uint64_t now_ms, double unit) {
+    endpoint->faults++;
+    if (endpoint->failing) {
+        uint64_t wait_ms = endpoint->probe_wait_ms * 2;
+        endpoint->probe_wait_ms = wait_ms < ENDPOINT_PROBE_MOST_MS ? wait_ms : ENDPOINT_PROBE_MOST_MS;
+    } else if (endpoint->faults >= ENDPOINT_FAULTS) {
+        endpoint->failing = true;
+        endpoint->probe_wait_ms = ENDPOINT_PROBE_FIRST_MS;
+    } else {
+        if (is_overload(outcome) && now_ms >= endpoint->shrink_at_ms) {
+            endpoint->window = endpoint->window > 2 ? endpoint->window / 2 : 1;
+            endpoint->shrink_at_ms = now_ms + (outcome->total_ms > 0 ? (uint64_t)outcome->total_ms : 0) + 1;
+        }
+        return;
+    }
+    endpoint->probe_at_ms = now_ms + (uint64_t)((double)endpoint->probe_wait_ms * (0.8 + 0.4 * unit));
+}
+
+void endpoint_learn(struct endpoint *endpoint, const struct attempt_outcome *outcome, uint64_t now_ms, double unit) {
+    if (outcome->pause_endpoint && outcome->after_ms > 0)
+        endpoint->quiet_until_ms = later(endpoint->quiet_until_ms, now_ms + outcome->after_ms);
+    if (is_fault(outcome->class) || outcome->status == 429) {
+        fault_seen(endpoint, outcome, now_ms, unit);
+        return;
+    }
+    if (outcome->verdict != VERDICT_DELIVERED && outcome->class != CLASS_HTTP_4XX)
+        return; // nothing was asked of it
+    endpoint->faults = 0;
+    if (endpoint->failing) {
+        endpoint->failing = false;
+        endpoint->window = 1;
+        pace_ramp_begin(&endpoint->ramp, now_ms);
+    } else if (outcome->verdict == VERDICT_DELIVERED) {
+        window_grow(endpoint, outcome->total_ms);
+    }
 }

@@ -26,7 +26,7 @@ struct job *job_new(struct dispatcher *dispatcher, struct endpoint *endpoint, co
     job->dispatcher = dispatcher;
     job->endpoint = endpoint;
     job->version = endpoint_begin(endpoint);
-    job->lost = claimed->lost;
+    job->uncounted = claimed->uncounted;
     job->end.ref =
         (struct job_ref){.subscription_id = claimed->subscription_id, .event_seq = claimed->event_seq, .token = token};
     job->end.attempt = claimed->attempt;
@@ -41,6 +41,8 @@ struct job *job_new(struct dispatcher *dispatcher, struct endpoint *endpoint, co
     const char **slots[] = {&job->delivery.event_id, &job->delivery.type, &job->delivery.occurred_at,
                             &job->delivery.subject, &job->delivery.data};
     job->texts = pack(slots, sizeof slots / sizeof slots[0]);
+    if (job->version->subscription.ordered)
+        job->end.subject = job->delivery.subject;
     return job;
 }
 
@@ -60,8 +62,9 @@ static const char *fate_of(const struct job *job, const struct attempt_outcome *
         return "poisoned";
     if (outcome->disable_subscription)
         return "held";
-    // A lost attempt says nothing about the receiver: it uses up no step of the schedule.
-    int failures = job->end.attempt - job->lost;
+    // A lost attempt says nothing about the receiver, a manual one is beside the schedule: neither uses up a step of
+    // it.
+    int failures = job->end.attempt - job->uncounted;
     return retry_schedule_next(&job->version->schedule, failures > 1 ? failures : 1, outcome->after_ms, unit,
                                ret_delay_ms)
                ? "waiting"

@@ -17,7 +17,7 @@ struct job {
     struct dispatcher *dispatcher;
     struct endpoint *endpoint;
     struct endpoint_version *version;
-    int lost;              // attempts before this one whose process died
+    int uncounted;         // attempts that use up no retry
     uint64_t lease_end_ms; // by our clock, from before the claim was sent: never later than the database's
     uint64_t renew_at_ms;
     bool lease_lost;

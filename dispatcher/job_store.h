@@ -29,12 +29,16 @@ struct job_end {
     double dns_ms, connect_ms, tls_ms, first_byte_ms, total_ms; // -1: not reached
     int status;                                                 // 0: no answer
     const char *peer, *response_head, *error;                   // NULL: none
-    uint64_t pause_ms; // the endpoint asked to be left alone for so long; 0: it did not
+    uint64_t pause_ms;   // the endpoint asked to be left alone for so long; 0: it did not
+    const char *subject; // of an ordered subscription, else NULL: with its end the next job of the subject may go
 };
 
 struct job_claim {
     int subscription_id;
     int slots;
+    unsigned lease_ms;
+    bool ordered;
+    int64_t lowest, highest; // seqs
 };
 
 struct job_round {
@@ -48,8 +52,8 @@ struct job_round {
     size_t disable_count;
     const struct job_claim *claims;
     size_t claim_count;
-    int64_t token; // of the claims
-    unsigned lease_ms;
+    int64_t token;     // of the claims; odd when nothing else is in flight in this process
+    unsigned lease_ms; // of the renewals
 };
 enum { JOB_ROUND_ENDS = 512 };
 
@@ -57,7 +61,9 @@ struct claimed_job {
     int subscription_id;
     int64_t event_seq;
     int attempt;
-    int lost; // of the attempts before this one, those whose process died: they use up no retry
+    int uncounted;  // of the attempts, those that use up no retry: lost and manual ones
+    int lost;       // just before this one, in a row: attempts whose process died
+    int lost_alone; // of these, with nothing else in flight
     const char *event_id, *type, *occurred_at, *subject, *data; // event_id NULL: the event is gone
 };
 
@@ -80,6 +86,8 @@ struct subscription_change {
     const char *secrets;  // JSON array
     const char *version;
     uint64_t pause_ms;
+    int64_t failing_ms; // since when without a success; -1: it does not fail
+    int64_t idle_ms;    // since its last attempt ended; -1: there was none
 };
 
 struct subscription_known {
@@ -96,12 +104,21 @@ typedef void shards_done(void *arg, uint64_t shards, const struct error *error);
 struct lease_count {
     int subscription_id;
     int leases;
+    int64_t owner; // the process part of their tokens
+    bool present;  // that process has a session here
 };
 typedef void leases_done(void *arg, const struct lease_count *counts, size_t count, const struct error *error);
 typedef void held_done(void *arg, bool more, const struct error *error);
+typedef void held_found_done(void *arg, const int *subscription_ids, size_t count, const struct error *error);
+struct job_release {
+    int subscription_id;
+    int count;
+};
+typedef void released_done(void *arg, const struct job_release *released, size_t count, const struct error *error);
 
 struct job_store {
     void *arg;
+    int64_t owner; // 39 random bits that name this process: the upper part of its tokens
     bool (*is_up)(void *arg);
     uint64_t (*answered_ms)(void *arg); // clock_ms of the last answer
     void (*round)(void *arg, const struct job_round *round, job_round_done *done, void *done_arg);
@@ -112,7 +129,13 @@ struct job_store {
     void (*survey)(void *arg, survey_done *done, void *done_arg);
     void (*take)(void *arg, uint64_t shards, shards_done *done, void *done_arg);
     void (*release)(void *arg, uint64_t shards, shards_done *done, void *done_arg);
-    // Leases of other processes on these subscriptions' jobs; own tokens are those whose upper 40 bits are `owner`.
-    void (*leases)(void *arg, const int *subscription_ids, size_t count, int64_t owner, leases_done *done,
-                   void *done_arg);
+    // Leases of other processes on these subscriptions' jobs.
+    void (*leases)(void *arg, const int *subscription_ids, size_t count, leases_done *done, void *done_arg);
+    // Ends the leases of processes that are gone. Nobody is told.
+    void (*cut)(void *arg, const struct lease_count *leases, size_t count);
+    // Active subscriptions that have held jobs.
+    void (*held)(void *arg, held_found_done *done, void *done_arg);
+    // Lets up to so many held jobs of each go; answered with how many went, where any did.
+    void (*release_held)(void *arg, const struct job_release *releases, size_t count, released_done *done,
+                         void *done_arg);
 };

@@ -1,6 +1,7 @@
 // The happy path: calls become batches on one pipelined connection and answers come back in order. The failure modes
 // are those of db_conn: every call in flight is answered with an error, and on_down says that the shards are gone.
 #include "dispatcher/job_store_pg.h"
+#include "common/backoff.h"
 #include "common/clock.h"
 #include "common/db_conn.h"
 #include "common/memory.h"
@@ -18,7 +19,7 @@ enum {
     IDLE_SESSION_MS = 10000, // a process that is stopped this long loses its shards
     PROMOTE_LIMIT = 500,
     HOLD_LIMIT = 500, // the literal in job_hold.sql
-    FINISH_ARRAYS = 18,
+    FINISH_ARRAYS = 19,
 };
 
 struct job_store_pg {
@@ -26,6 +27,7 @@ struct job_store_pg {
     struct db_conn *conn;
     struct job_store_pg_options options;
     char lock_offset[16]; // as a parameter
+    char owner[24];       // as a parameter
 };
 
 // A call in flight: whom to answer, and where the parts of a round are among the results.
@@ -40,8 +42,11 @@ struct call {
         shards_done *shards;
         leases_done *leases;
         held_done *held;
+        held_found_done *held_found;
+        released_done *released;
     } done;
     int finish_at, renew_at, claim_at; // -1: not part of this round
+    int claims;                        // statements from claim_at on
 };
 
 static struct call *call_new(struct job_store_pg *store, void *done_arg) {
@@ -97,6 +102,7 @@ static void add_finish(struct db_batch *batch, const struct job_round *round) {
         pg_array_text(to++, end->response_head);
         pg_array_text(to++, end->error);
         pg_array_int(to++, (int64_t)end->pause_ms);
+        pg_array_text(to++, end->subject);
         assert(to == arrays + FINISH_ARRAYS);
     }
     const char *values[FINISH_ARRAYS];
@@ -125,20 +131,70 @@ static void add_refs(struct db_batch *batch, const struct db_statement *statemen
     buffer_free(&tokens);
 }
 
-static void add_claim(struct db_batch *batch, const struct job_round *round, const char *lease) {
-    struct buffer ids = {0}, slots = {0};
+// What has to follow the ends: the next jobs of subjects, alerts. Returns how many statements were added.
+static int add_consequences(struct db_batch *batch, const struct job_round *round) {
+    struct buffer ids = {0}, subjects = {0}, poisoned = {0}, seqs = {0}, attempts = {0};
+    pg_array_begin(&ids);
+    pg_array_begin(&subjects);
+    pg_array_begin(&poisoned);
+    pg_array_begin(&seqs);
+    pg_array_begin(&attempts);
+    int delivered_count = 0, poisoned_count = 0;
+    for (size_t i = 0; i < round->end_count; i++) {
+        const struct job_end *end = round->ends[i];
+        if (end->subject && strcmp(end->fate, "delivered") == 0) {
+            pg_array_int(&ids, end->ref.subscription_id);
+            pg_array_text(&subjects, end->subject);
+            delivered_count++;
+        } else if (strcmp(end->fate, "poisoned") == 0) {
+            pg_array_int(&poisoned, end->ref.subscription_id);
+            pg_array_int(&seqs, end->ref.event_seq);
+            pg_array_int(&attempts, end->attempt);
+            poisoned_count++;
+        }
+    }
+    if (delivered_count)
+        db_batch_add(batch, &sql_job_unblock, 2, (const char *[]){pg_array_end(&ids), pg_array_end(&subjects)});
+    if (poisoned_count)
+        db_batch_add(batch, &sql_job_poisoned, 3,
+                     (const char *[]){pg_array_end(&poisoned), pg_array_end(&seqs), pg_array_end(&attempts)});
+    buffer_free(&ids);
+    buffer_free(&subjects);
+    buffer_free(&poisoned);
+    buffer_free(&seqs);
+    buffer_free(&attempts);
+    return (delivered_count > 0) + (poisoned_count > 0);
+}
+
+// The claims of ordered subscriptions, or of the others. False: there is none.
+static bool add_claim(struct db_batch *batch, const struct job_round *round, bool ordered) {
+    enum { ARRAYS = 5 };
+    struct buffer arrays[ARRAYS] = {0};
+    size_t count = 0;
+    for (int i = 0; i < ARRAYS; i++)
+        pg_array_begin(&arrays[i]);
+    for (size_t i = 0; i < round->claim_count; i++) {
+        const struct job_claim *claim = &round->claims[i];
+        if (claim->ordered != ordered)
+            continue;
+        pg_array_int(&arrays[0], claim->subscription_id);
+        pg_array_int(&arrays[1], claim->slots);
+        pg_array_int(&arrays[2], claim->lease_ms);
+        pg_array_int(&arrays[3], claim->lowest);
+        pg_array_int(&arrays[4], claim->highest);
+        count++;
+    }
     char token[32];
     snprintf(token, sizeof token, "%" PRId64, round->token);
-    pg_array_begin(&ids);
-    pg_array_begin(&slots);
-    for (size_t i = 0; i < round->claim_count; i++) {
-        pg_array_int(&ids, round->claims[i].subscription_id);
-        pg_array_int(&slots, round->claims[i].slots);
-    }
-    const char *values[] = {pg_array_end(&ids), pg_array_end(&slots), lease, token};
-    db_batch_add(batch, &sql_job_claim, 4, values);
-    buffer_free(&ids);
-    buffer_free(&slots);
+    const char *values[ARRAYS + 1];
+    for (int i = 0; i < ARRAYS; i++)
+        values[i] = pg_array_end(&arrays[i]);
+    values[ARRAYS] = token;
+    if (count)
+        db_batch_add(batch, ordered ? &sql_job_claim_ordered : &sql_job_claim, ARRAYS + 1, values);
+    for (int i = 0; i < ARRAYS; i++)
+        buffer_free(&arrays[i]);
+    return count > 0;
 }
 
 static struct job_ref *read_refs(const PGresult *result, size_t *ret_count) {
@@ -153,20 +209,32 @@ static struct job_ref *read_refs(const PGresult *result, size_t *ret_count) {
     return refs;
 }
 
-static struct claimed_job *read_claimed(const PGresult *result, size_t *ret_count) {
+static size_t read_claimed(const PGresult *result, struct claimed_job *jobs) {
     int rows = PQntuples(result);
-    struct claimed_job *jobs = memory_alloc(sizeof *jobs * (size_t)(rows + 1));
     for (int i = 0; i < rows; i++)
         jobs[i] = (struct claimed_job){.subscription_id = (int)cell_int(result, i, 0),
                                        .event_seq = cell_int(result, i, 1),
                                        .attempt = (int)cell_int(result, i, 2),
-                                       .lost = (int)cell_int(result, i, 3),
-                                       .event_id = cell(result, i, 4),
-                                       .type = cell(result, i, 5),
-                                       .occurred_at = cell(result, i, 6),
-                                       .subject = cell(result, i, 7),
-                                       .data = cell(result, i, 8)};
-    *ret_count = (size_t)rows;
+                                       .uncounted = (int)cell_int(result, i, 3),
+                                       .lost = (int)cell_int(result, i, 4),
+                                       .lost_alone = (int)cell_int(result, i, 5),
+                                       .event_id = cell(result, i, 6),
+                                       .type = cell(result, i, 7),
+                                       .occurred_at = cell(result, i, 8),
+                                       .subject = cell(result, i, 9),
+                                       .data = cell(result, i, 10)};
+    return (size_t)rows;
+}
+
+// From one claim statement, or two.
+static struct claimed_job *read_claims(const struct call *call, const struct db_reply *reply, size_t *ret_count) {
+    size_t rows = 0;
+    for (int i = 0; i < call->claims; i++)
+        rows += (size_t)PQntuples(reply->results[call->claim_at + i]);
+    struct claimed_job *jobs = memory_alloc(sizeof *jobs * (rows + 1));
+    *ret_count = 0;
+    for (int i = 0; i < call->claims; i++)
+        *ret_count += read_claimed(reply->results[call->claim_at + i], jobs + *ret_count);
     return jobs;
 }
 
@@ -181,7 +249,7 @@ static void round_answered(void *arg, const struct db_reply *reply, const struct
         if (call->renew_at >= 0)
             result.renewed = renewed = read_refs(reply->results[call->renew_at], &result.renewed_count);
         if (call->claim_at >= 0)
-            result.claimed = claimed = read_claimed(reply->results[call->claim_at], &result.claimed_count);
+            result.claimed = claimed = read_claims(call, reply, &result.claimed_count);
     }
     call->done.round(call->done_arg, reply ? &result : NULL, error);
     free(ended);
@@ -203,6 +271,7 @@ static void store_round(void *arg, const struct job_round *round, job_round_done
     if (round->end_count) {
         add_finish(batch, round);
         call->finish_at = at++;
+        at += add_consequences(batch, round);
     }
     if (round->return_count) {
         add_refs(batch, &sql_job_return, round->returns, round->return_count, NULL);
@@ -222,8 +291,8 @@ static void store_round(void *arg, const struct job_round *round, job_round_done
         at++;
     }
     if (round->claim_count) {
-        add_claim(batch, round, lease);
-        call->claim_at = at++;
+        call->claim_at = at;
+        call->claims = add_claim(batch, round, false) + add_claim(batch, round, true);
     }
     db_batch_send(batch, DEADLINE_MS, round_answered, call);
 }
@@ -247,7 +316,9 @@ static void changes_answered(void *arg, const struct db_reply *reply, const stru
                                                       .settings = cell(result, i, 5),
                                                       .secrets = cell(result, i, 6),
                                                       .version = cell(result, i, 7),
-                                                      .pause_ms = (uint64_t)cell_int(result, i, 8)};
+                                                      .pause_ms = (uint64_t)cell_int(result, i, 8),
+                                                      .failing_ms = cell_int(result, i, 9),
+                                                      .idle_ms = cell_int(result, i, 10)};
     }
     call->done.changes(call->done_arg, changes, count, error);
     free(changes);
@@ -340,6 +411,54 @@ static void store_hold(void *arg, const int *subscription_ids, size_t count, hel
     buffer_free(&ids);
 }
 
+static void held_found(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct call *call = arg;
+    size_t count = reply ? (size_t)PQntuples(reply->results[1]) : 0;
+    int *ids = memory_alloc(sizeof *ids * (count + 1));
+    for (size_t i = 0; i < count; i++)
+        ids[i] = (int)cell_int(reply->results[1], (int)i, 0);
+    call->done.held_found(call->done_arg, ids, count, error);
+    free(ids);
+    free(call);
+}
+
+static void store_held(void *arg, held_found_done *done, void *done_arg) {
+    struct job_store_pg *store = arg;
+    struct call *call = call_new(store, done_arg);
+    call->done.held_found = done;
+    send_job_query(store, &sql_held_survey, 0, NULL, held_found, call);
+}
+
+static void released(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct call *call = arg;
+    size_t count = reply ? (size_t)PQntuples(reply->results[1]) : 0;
+    struct job_release *releases = memory_alloc(sizeof *releases * (count + 1));
+    for (size_t i = 0; i < count; i++)
+        releases[i] = (struct job_release){.subscription_id = (int)cell_int(reply->results[1], (int)i, 0),
+                                           .count = (int)cell_int(reply->results[1], (int)i, 1)};
+    call->done.released(call->done_arg, releases, count, error);
+    free(releases);
+    free(call);
+}
+
+static void store_release_held(void *arg, const struct job_release *releases, size_t count, released_done *done,
+                               void *done_arg) {
+    struct job_store_pg *store = arg;
+    struct call *call = call_new(store, done_arg);
+    call->done.released = done;
+    struct buffer ids = {0}, counts = {0};
+    pg_array_begin(&ids);
+    pg_array_begin(&counts);
+    for (size_t i = 0; i < count; i++) {
+        pg_array_int(&ids, releases[i].subscription_id);
+        pg_array_int(&counts, releases[i].count);
+    }
+    send_job_query(store, &sql_job_release, 2, (const char *[]){pg_array_end(&ids), pg_array_end(&counts)}, released,
+                   call);
+    buffer_free(&ids);
+    buffer_free(&counts);
+}
+
 // ---- Shards
 
 static void survey_answered(void *arg, const struct db_reply *reply, const struct error *error) {
@@ -396,24 +515,37 @@ static void leases_answered(void *arg, const struct db_reply *reply, const struc
     struct lease_count *counts = memory_alloc(sizeof *counts * (count + 1));
     for (size_t i = 0; i < count; i++)
         counts[i] = (struct lease_count){.subscription_id = (int)cell_int(reply->results[1], (int)i, 0),
-                                         .leases = (int)cell_int(reply->results[1], (int)i, 1)};
+                                         .leases = (int)cell_int(reply->results[1], (int)i, 1),
+                                         .owner = cell_int(reply->results[1], (int)i, 2),
+                                         .present = PQgetvalue(reply->results[1], (int)i, 3)[0] == 't'};
     call->done.leases(call->done_arg, counts, count, error);
     free(counts);
     free(call);
 }
 
-static void store_leases(void *arg, const int *subscription_ids, size_t count, int64_t owner, leases_done *done,
-                         void *done_arg) {
+static void store_leases(void *arg, const int *subscription_ids, size_t count, leases_done *done, void *done_arg) {
     struct job_store_pg *store = arg;
     struct call *call = call_new(store, done_arg);
     call->done.leases = done;
-    char owner_text[32];
-    snprintf(owner_text, sizeof owner_text, "%" PRId64, owner);
     struct buffer ids = {0};
     write_ids(&ids, subscription_ids, count);
-    const char *values[] = {buffer_cstr(&ids), owner_text};
+    const char *values[] = {buffer_cstr(&ids), store->owner};
     send_job_query(store, &sql_lease_survey, 2, values, leases_answered, call);
     buffer_free(&ids);
+}
+
+static void store_cut(void *arg, const struct lease_count *leases, size_t count) {
+    struct job_store_pg *store = arg;
+    struct buffer ids = {0}, owners = {0};
+    pg_array_begin(&ids);
+    pg_array_begin(&owners);
+    for (size_t i = 0; i < count; i++) {
+        pg_array_int(&ids, leases[i].subscription_id);
+        pg_array_int(&owners, leases[i].owner);
+    }
+    send_job_query(store, &sql_lease_cut, 2, (const char *[]){pg_array_end(&ids), pg_array_end(&owners)}, NULL, NULL);
+    buffer_free(&ids);
+    buffer_free(&owners);
 }
 
 // ---- The connection
@@ -435,7 +567,7 @@ static void joined(void *arg, const struct db_reply *reply, const struct error *
 static void conn_up(void *arg, struct db_conn *conn) {
     struct job_store_pg *store = arg;
     store->conn = conn; // may come before db_conn_new has returned
-    db_query(conn, &sql_shard_join, 1, (const char *[]){store->lock_offset}, DEADLINE_MS, joined, arg);
+    db_query(conn, &sql_shard_join, 2, (const char *[]){store->lock_offset, store->owner}, DEADLINE_MS, joined, arg);
 }
 
 static void conn_down(void *arg, struct db_conn *conn, const struct error *error, bool first) {
@@ -468,7 +600,10 @@ struct job_store_pg *job_store_pg_new(uv_loop_t *loop, const struct job_store_pg
     struct job_store_pg *store = memory_alloc(sizeof *store);
     store->options = *options;
     snprintf(store->lock_offset, sizeof store->lock_offset, "%d", options->lock_offset);
+    int64_t owner = (int64_t)(random_unit() * (double)((int64_t)1 << 39)); // so that tokens stay positive
+    snprintf(store->owner, sizeof store->owner, "%" PRId64, owner);
     store->port = (struct job_store){.arg = store,
+                                     .owner = owner,
                                      .is_up = store_is_up,
                                      .answered_ms = store_answered_ms,
                                      .round = store_round,
@@ -478,7 +613,10 @@ struct job_store_pg *job_store_pg_new(uv_loop_t *loop, const struct job_store_pg
                                      .survey = store_survey,
                                      .take = store_take,
                                      .release = store_release,
-                                     .leases = store_leases};
+                                     .leases = store_leases,
+                                     .cut = store_cut,
+                                     .held = store_held,
+                                     .release_held = store_release_held};
     store->conn = db_conn_new(loop, &(struct db_conn_options){.url = options->url,
                                                               .application_name = "rowbell-dispatcher",
                                                               .idle_session_timeout_ms = IDLE_SESSION_MS,

@@ -4,16 +4,16 @@
 -- $5 text[] fate (delivered, waiting, held, poisoned), $6 bigint[] delay in milliseconds, $7 text[] class,
 -- $8 bigint[] milliseconds since the attempt began, $9 to $13 real[] dns, connect, tls, first byte, total in
 -- milliseconds, $14 smallint[] status, $15 text[] peer, $16 text[] response head, $17 text[] error, $18 bigint[]
--- milliseconds for which the endpoint asked to be left alone (0: it did not).
+-- milliseconds for which the endpoint asked to be left alone (0: it did not), $19 text[] subject, of ordered subscriptions.
 -- Rows: subscription_id, event_seq of each that was ended. Locks: jobs rows in the arrays' order (callers sort by key).
 -- Index: jobs_pkey, TID scan; jobs_waiting_pkey, subscription_state_pkey.
 with ended as materialized (
   select *
     from unnest($1::int[], $2::bigint[], $3::bigint[], $4::smallint[], $5::text[], $6::bigint[], $7::text[], $8::bigint[],
                 $9::real[], $10::real[], $11::real[], $12::real[], $13::real[], $14::smallint[], $15::text[], $16::text[],
-                $17::text[], $18::bigint[])
+                $17::text[], $18::bigint[], $19::text[])
       as e(subscription_id, event_seq, lease_token, attempt, fate, delay_ms, class, age_ms,
-           dns_ms, connect_ms, tls_ms, first_byte_ms, total_ms, status, peer, response_head, error, pause_ms)
+           dns_ms, connect_ms, tls_ms, first_byte_ms, total_ms, status, peer, response_head, error, pause_ms, subject)
 ),
 gone as (
   delete from rowbell.jobs j
@@ -28,32 +28,34 @@ gone as (
                  and k.lease_token = e.lease_token
                limit 1
                  for update) l))
-  returning j.subscription_id, j.event_seq, j.lease_token
+  returning j.subscription_id, j.event_seq, j.lease_token, j.uncounted
 ),
 done as materialized (
-  select e.*
+  select e.*, g.uncounted
     from gone g
     join ended e on e.subscription_id = g.subscription_id and e.event_seq = g.event_seq
                 and e.lease_token = g.lease_token
 ),
 moved as (
-  insert into rowbell.jobs_waiting as w (subscription_id, event_seq, state, run_at, attempts, last_class)
+  insert into rowbell.jobs_waiting as w (subscription_id, event_seq, state, run_at, attempts, uncounted, last_class, subject)
   select d.subscription_id, d.event_seq, d.fate,
          case when d.fate = 'waiting' then now() + d.delay_ms * interval '1 millisecond' end,
-         d.attempt, d.class
+         d.attempt, d.uncounted, d.class, d.subject
     from done d
    where d.fate <> 'delivered'
   on conflict (subscription_id, event_seq) do update
-     set state = excluded.state, run_at = excluded.run_at, attempts = excluded.attempts, last_class = excluded.last_class
+     set state = excluded.state, run_at = excluded.run_at, attempts = excluded.attempts,
+         uncounted = excluded.uncounted, last_class = excluded.last_class, subject = excluded.subject, blocked = false
 ),
 logged as (
-  insert into rowbell.attempts (subscription_id, event_seq, attempt, started_at, dns_ms, connect_ms, tls_ms,
+  insert into rowbell.attempts (subscription_id, event_seq, attempt, manual, started_at, dns_ms, connect_ms, tls_ms,
                                 first_byte_ms, total_ms, status, class, peer, response_head)
-  select d.subscription_id, d.event_seq, d.attempt, clock_timestamp() - d.age_ms * interval '1 millisecond',
+  select d.subscription_id, d.event_seq, d.attempt, d.uncounted >= d.attempt, clock_timestamp() - d.age_ms * interval '1 millisecond',
          d.dns_ms, d.connect_ms, d.tls_ms, d.first_byte_ms, d.total_ms, d.status, d.class, d.peer, d.response_head
     from done d
 ),
--- Success moves last_success_at once a second at the most: this row is hot.
+-- Success moves last_success_at once a second at the most: this row is hot. Failures with more than the longest retry between
+-- them are not one outage.
 health as (
   insert into rowbell.subscription_state as h
          (subscription_id, not_before, failing_since, last_success_at, last_failure_at, last_error)
@@ -69,7 +71,8 @@ health as (
    order by d.subscription_id
   on conflict (subscription_id) do update
      set not_before = coalesce(excluded.not_before, h.not_before),
-         failing_since = case when excluded.last_success_at is null then coalesce(h.failing_since, now()) end,
+         failing_since = case when excluded.last_success_at is null then
+           case when h.last_failure_at > now() - interval '30 hours' then coalesce(h.failing_since, now()) else now() end end,
          last_success_at = coalesce(excluded.last_success_at, h.last_success_at),
          last_failure_at = coalesce(excluded.last_failure_at, h.last_failure_at),
          last_error = coalesce(excluded.last_error, h.last_error)

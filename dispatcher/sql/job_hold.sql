@@ -15,11 +15,14 @@ with moved as (
                order by k.event_seq
                limit 500
                  for update of k skip locked) l))
-  returning j.subscription_id, j.event_seq, j.attempts
+  returning j.subscription_id, j.event_seq, j.attempts, j.uncounted
 ),
 held as (
-  insert into rowbell.jobs_waiting as w (subscription_id, event_seq, state, attempts)
-  select m.subscription_id, m.event_seq, 'held', m.attempts from moved m
+  insert into rowbell.jobs_waiting as w (subscription_id, event_seq, state, attempts, uncounted, subject)
+  select m.subscription_id, m.event_seq, 'held', m.attempts, m.uncounted,
+         case when s.ordered then (select e.subject from rowbell.events e where e.seq = m.event_seq) end
+    from moved m
+    join rowbell.subscriptions s on s.id = m.subscription_id
   on conflict (subscription_id, event_seq) do update set state = 'held', run_at = null
 )
 select count(*) from moved;

@@ -14,11 +14,11 @@ with moved as (
             order by k.run_at
             limit $1::int
               for update of k skip locked))
-  returning w.subscription_id, w.event_seq, w.attempts
+  returning w.subscription_id, w.event_seq, w.attempts, w.uncounted
 ),
 ready as (
-  insert into rowbell.jobs (subscription_id, event_seq, attempts)
-  select m.subscription_id, m.event_seq, m.attempts from moved m
+  insert into rowbell.jobs (subscription_id, event_seq, attempts, uncounted)
+  select m.subscription_id, m.event_seq, m.attempts, m.uncounted from moved m
   on conflict (subscription_id, event_seq) do nothing
 )
 select (select count(*) from moved),

@@ -23,16 +23,16 @@ matched as materialized (
    group by d.type_id, d.scope
 ),
 wanting as materialized (
-  select m.type_id, m.scope, s.id as subscription_id, s.state, s."coalesce", s.condition
+  select m.type_id, m.scope, s.id as subscription_id, s.state, s."coalesce", s.condition, s.ordered
     from matched m cross join unnest(m.special) as u(subscription_id)
     join rowbell.subscriptions s on s.id = u.subscription_id
 ),
 verdicts as materialized (
-  select x.seq, x.subscription_id, x.state, x.verdict,
+  select x.seq, x.subscription_id, x.state, x.verdict, x.ordered_by,
          -- Coalescing: within the batch, the latest event of a subject stands for those before it.
          case when x."coalesce" and x.verdict = 'true' then max(x.seq) over (
            partition by x.subscription_id, x.subject, x."coalesce" and coalesce(x.verdict = 'true', false)) end as latest
-    from (select c.seq, c.subject, w.subscription_id, w.state, w."coalesce",
+    from (select c.seq, c.subject, w.subscription_id, w.state, w."coalesce", case when w.ordered then c.subject end as ordered_by,
                  case when w.condition is null then 'true'
                       when $2::boolean then rowbell.condition_alone(e.data, w.condition)
                       else jsonb_path_query_first_tz(e.data, w.condition, '{}', true) end as verdict
@@ -44,7 +44,7 @@ verdicts as materialized (
           offset 0) x   -- so that each condition is evaluated once
 ),
 special as materialized (
-  select v.seq, v.subscription_id, v.latest,
+  select v.seq, v.subscription_id, v.latest, v.ordered_by,
          case when v.verdict = 'true' and v.latest > v.seq then 'covered'
               when v.verdict = 'true' and v.state = 'active' then 'ready'
               when v.verdict in ('true', '"held"') then 'held'
@@ -79,11 +79,23 @@ queued as (
   returning subscription_id, event_seq
 ),
 set_apart as (
-  insert into rowbell.jobs_waiting (subscription_id, event_seq, state, last_class)
-  select s.subscription_id, s.seq, s.fate, case when s.fate = 'poisoned' then 'condition' end
+  insert into rowbell.jobs_waiting (subscription_id, event_seq, state, last_class, subject)
+  select s.subscription_id, s.seq, s.fate, case when s.fate = 'poisoned' then 'condition' end, s.ordered_by
     from special s join marked k on k.seq = s.seq
    where s.fate in ('held', 'poisoned')
-  returning state
+  returning subscription_id, event_seq, state
+),
+alerted as (
+  -- An alert never alerts about itself.
+  select count(*) as poisoned,
+         rowbell.alert('rowbell.job.poisoned', 'subscription/' || s.name,
+                       jsonb_build_object('subscription', s.name, 'jobs', count(*), 'class', 'condition',
+                                          'seqs', to_jsonb((array_agg(a.event_seq order by a.event_seq))[1:20])))::text as done
+    from set_apart a join rowbell.subscriptions s on s.id = a.subscription_id
+   where a.state = 'poisoned'
+     and not exists (select from claimed c join rowbell.event_types t on t.id = c.type_id
+                      where c.seq = a.event_seq and starts_with(t.type, 'rowbell.'))
+   group by s.name
 ),
 woken as (
   -- Dispatchers listen: lane, shard and lowest seq of what arrived.
@@ -104,6 +116,7 @@ select d.events,
        t.claim_ms,
        pg_snapshot_xmin(pg_current_snapshot()) as xmin,
        (select count(*) from set_apart a where a.state = 'poisoned') as poisoned,
+       (select count(l.done) from alerted l) as alerts,
        -- Receipts wait for these.
        case when d.events > 0 then pg_notify('rowbell_fanned', d.seqs) end as fanned,
        (select w.notified from woken w) as notified,

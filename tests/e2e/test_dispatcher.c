@@ -39,8 +39,9 @@ static void queue(PGconn *conn, int subscription, int count) {
     snprintf(
         sql, sizeof sql,
         "begin; insert into posts select coalesce((select max(id) from posts), 0) + i from generate_series(1, %d) i;"
-        "with e as (update rowbell.events set fanned_out_at = now(), fanout = '{%d}' where fanned_out_at is null "
-        "returning seq) insert into rowbell.jobs (subscription_id, event_seq) select %d, seq from e; commit",
+        "with e as (update rowbell.events set fanned_out_at = now(), fanout = '{%d}' where (op is not null or "
+        "subject not like 'subscription/%%') and fanned_out_at is null returning seq) insert into rowbell.jobs "
+        "(subscription_id, event_seq) select %d, seq from e; commit",
         count, subscription, subscription);
     sql_run(conn, sql);
 }

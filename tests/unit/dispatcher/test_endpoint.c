@@ -23,7 +23,9 @@ static struct subscription_change change(int id, const char *state, const char *
                                         .state = state,
                                         .settings = settings,
                                         .secrets = "[\"plain:a\", \"plain:b\"]",
-                                        .version = "1"};
+                                        .version = "1",
+                                        .failing_ms = -1,
+                                        .idle_ms = -1};
 }
 
 static void add(struct endpoint_table *table, int id, const char *state, const char *settings) {

@@ -12,7 +12,7 @@ static const struct sink sink = {.kind = "webhook", .prepare = prepare, .forget 
 
 START_TEST(fates) {
     static const struct {
-        int attempt, lost;
+        int attempt, uncounted;
         struct attempt_outcome outcome;
         const char *fate, *class;
         uint64_t delay_ms, pause_ms;
@@ -22,9 +22,9 @@ START_TEST(fates) {
         {1, 0, {.verdict = VERDICT_RETRY, .class = CLASS_HTTP_5XX}, "waiting", "http_5xx", 100, 0},
         {2, 0, {.verdict = VERDICT_RETRY, .class = CLASS_TIMEOUT}, "waiting", "timeout", 200, 0},
         {3, 0, {.verdict = VERDICT_RETRY, .class = CLASS_DNS}, "poisoned", "dns", 0, 0},
-        // Lost attempts use up no step; more lost than attempts is as none failed.
+        // Lost and manual attempts use up no step; a manual one is as the first.
         {3, 1, {.verdict = VERDICT_RETRY, .class = CLASS_DNS}, "waiting", "dns", 200, 0},
-        {5, 9, {.verdict = VERDICT_RETRY, .class = CLASS_DNS}, "waiting", "dns", 100, 0},
+        {5, 5, {.verdict = VERDICT_RETRY, .class = CLASS_DNS}, "waiting", "dns", 100, 0},
         {1, 0, {.verdict = VERDICT_RETRY, .class = CLASS_HTTP_4XX, .after_ms = 5000}, "waiting", "http_4xx", 5000, 0},
         {1,
          0,
@@ -49,14 +49,16 @@ START_TEST(fates) {
                                          .state = "active",
                                          .settings = "{\"retry\": [100, 200]}",
                                          .secrets = "[]",
-                                         .version = "1"};
+                                         .version = "1",
+                                         .failing_ms = -1,
+                                         .idle_ms = -1};
     endpoint_table_apply(&table, &change, 0);
     struct endpoint *endpoint = endpoint_find(&table, 1);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct claimed_job claimed = {.subscription_id = 1,
                                       .event_seq = 9,
                                       .attempt = cases[i].attempt,
-                                      .lost = cases[i].lost,
+                                      .uncounted = cases[i].uncounted,
                                       .event_id = "id",
                                       .type = "posts.update",
                                       .occurred_at = "t",

@@ -1,0 +1,97 @@
+-- The same for ordered subscriptions: a job is sendable only when every event below it is fanned out and no earlier job or event
+-- of its subject is open. Jobs behind an open one move to jobs_waiting, held and blocked; job_unblock brings them back.
+-- Relays commit out of order, so the lowest row still to be fanned out is a bound; rows that were set aside or poisoned block
+-- their own subject only (DESIGN 5).
+-- Parameters and rows as job_claim.sql; locks: the rows it moves or claims; of each subscription the lowest 500 are looked at. Index: jobs_pkey, events_claim,
+-- events_pkey, jobs_waiting_subject, events_set_aside, TID scan.
+with wanted as materialized (
+  select w.id, w.slots, w.lease_ms, w.lowest, w.highest
+    from unnest($1::int[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[]) w(id, slots, lease_ms, lowest, highest)
+   where exists (select from rowbell.subscriptions s where s.id = w.id and s.state = 'active')
+),
+bound as materialized (
+  select coalesce((select v.seq from rowbell.events v
+                    where v.fanned_out_at is null and v.poisoned_at is null and v.retry_at is null
+                    order by v.seq limit 1), 9223372036854775807) as seq
+),
+seen as materialized (
+  select w.id as subscription_id, w.slots, l.event_seq, l.at, l.lease_until, l.lease_token, l.attempts, l.uncounted, l.subject
+    from wanted w
+   cross join bound b
+   cross join lateral (
+     select j.ctid as at, j.event_seq, j.lease_until, j.lease_token, j.attempts, j.uncounted,
+            (select e.subject from rowbell.events e where e.seq = j.event_seq) as subject
+       from rowbell.jobs j
+      where j.subscription_id = w.id
+        and j.event_seq between w.lowest and least(w.highest, b.seq - 1)
+      order by j.event_seq
+      limit 500) l
+),
+judged as materialized (
+  select s.*,
+         s.lease_until is null or s.lease_until < now() as free,
+         s.subject is not null and (
+           row_number() over (partition by s.subscription_id, s.subject order by s.event_seq) > 1
+           or exists (select from rowbell.jobs_waiting k
+                       where k.subscription_id = s.subscription_id and k.subject = s.subject and k.event_seq < s.event_seq
+                         and k.state <> 'cancelled')
+           or exists (select from rowbell.events v
+                       where v.fanned_out_at is null and v.retry_at is not null
+                         and v.subject = s.subject and v.seq < s.event_seq)) as behind
+    from seen s
+),
+sendable as materialized (
+  select x.*
+    from (select g.*, row_number() over (partition by g.subscription_id order by g.event_seq) as place
+            from judged g where g.free and not g.behind) x
+   where x.place <= x.slots
+),
+parked as (
+  delete from rowbell.jobs j
+   where j.ctid = any(array(select g.at from judged g where g.free and g.behind))
+  returning j.subscription_id, j.event_seq, j.attempts, j.uncounted
+),
+blocked as (
+  insert into rowbell.jobs_waiting (subscription_id, event_seq, state, attempts, uncounted, subject, blocked)
+  select p.subscription_id, p.event_seq, 'held', p.attempts, p.uncounted, g.subject, true
+    from parked p
+    join judged g on g.subscription_id = p.subscription_id and g.event_seq = p.event_seq
+  on conflict (subscription_id, event_seq) do nothing
+),
+claimed as (
+  update rowbell.jobs j
+     set lease_until = now() + w.lease_ms * interval '1 millisecond',
+         lease_token = $6::bigint,
+         attempts = j.attempts + 1,
+         uncounted = j.uncounted + (j.lease_until is not null)::int,
+         lost = j.lost + (j.lease_until is not null)::int,
+         lost_alone = j.lost_alone + (j.lease_until is not null and j.lease_token % 2 = 1)::int
+    from wanted w
+   where j.ctid = any(array(select f.at from sendable f))
+     and w.id = j.subscription_id
+     and (j.lease_until is null or j.lease_until < now())
+  returning j.subscription_id, j.event_seq, j.attempts, j.uncounted, j.lost, j.lost_alone
+),
+noted as (
+  insert into rowbell.attempts (subscription_id, event_seq, attempt, manual, started_at, class, alone)
+  select c.subscription_id, c.event_seq, c.attempts - 1, c.uncounted >= c.attempts, now(), 'lost', f.lease_token % 2 = 1
+    from sendable f
+    join claimed c on c.subscription_id = f.subscription_id and c.event_seq = f.event_seq
+   where f.lease_until is not null
+)
+select c.subscription_id, c.event_seq, c.attempts, c.uncounted, c.lost, c.lost_alone,
+       e.id, e.type, e.occurred_at, e.subject, e.data
+  from claimed c
+  left join lateral (
+    select rowbell.event_id(v.occurred_at, v.seq)::text as id,
+           t.type,
+           to_char(v.occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as occurred_at,
+           v.subject,
+           case when v.op is null then coalesce(v.data::text, '{}')
+                else '{"table":' || to_json(left(t.type, -length(v.op) - 1))::text
+                     || ',"key":' || to_json(coalesce(v.key, ''))::text
+                     || ',"op":"' || v.op || '"}' end as data
+      from rowbell.events v
+      join rowbell.event_types t on t.id = v.type_id
+     where v.seq = c.event_seq
+     limit 1) e on true;

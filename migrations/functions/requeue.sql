@@ -1,0 +1,250 @@
+-- Work that a person or an application puts back in line, sends again, or gives up.
+
+-- Had fewer parameters.
+drop function if exists rowbell.requeue_events(bigint[], timestamptz, timestamptz, boolean);
+drop function if exists rowbell.requeue_jobs(text, bigint[], timestamptz, timestamptz, boolean);
+
+-- Puts poisoned events back in line: by seq, or by the time of their poisoning; at most so many, lowest first (NULL: all).
+-- Returns how many (dry_run: would be).
+create or replace function rowbell.requeue_events(ids bigint[] default null, since timestamptz default null,
+                                                 until timestamptz default null, dry_run boolean default false,
+                                                 most int default null)
+returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  found_count bigint;
+begin
+  if dry_run then
+    select count(*) into found_count from rowbell.events e
+     where e.poisoned_at is not null and e.retry_at is not null and e.fanned_out_at is null and (ids is null or e.seq = any (ids))
+       and (since is null or e.poisoned_at >= since) and (until is null or e.poisoned_at < until);
+  else
+    update rowbell.events e set poisoned_at = null, fanout_attempts = 0, retry_at = now()
+     where e.ctid = any (array(
+             select c.ctid from rowbell.events c
+              where c.poisoned_at is not null and c.retry_at is not null and c.fanned_out_at is null and (ids is null or c.seq = any (ids))
+                and (since is null or c.poisoned_at >= since) and (until is null or c.poisoned_at < until)
+              order by c.seq limit most for update skip locked))
+       and e.poisoned_at is not null;
+    get diagnostics found_count = row_count;
+  end if;
+  return found_count;
+end $$;
+
+-- Puts jobs back in line: by subscription, by the seq of their event, by the event's time, by state (poisoned, cancelled; waiting: not
+-- at their time but now; held: of active subscriptions only, and not those behind an earlier one of their subject); at most so
+-- many (NULL: all). Their next attempt is a manual one, after which the schedule begins anew; numbers go on.
+-- Returns how many (dry_run: would be).
+create or replace function rowbell.requeue_jobs(subscription text default null, ids bigint[] default null,
+                                               since timestamptz default null, until timestamptz default null,
+                                               dry_run boolean default false,
+                                               states text[] default '{poisoned,cancelled}', most int default null)
+returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  found_count bigint;
+begin
+  if subscription is not null and not exists (select from rowbell.subscriptions s where s.name = subscription) then
+    raise exception 'rowbell.requeue_jobs: there is no subscription named %', quote_literal(subscription)
+      using errcode = 'undefined_object';
+  end if;
+  if not coalesce(states <@ '{poisoned,cancelled,waiting,held}', false) then
+    raise exception 'rowbell.requeue_jobs: states are poisoned, cancelled, waiting and held'
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if dry_run then
+    select count(*) into found_count
+      from rowbell.jobs_waiting w join rowbell.subscriptions s on s.id = w.subscription_id
+      left join rowbell.events e on e.seq = w.event_seq
+     where rowbell.job_is_requeuable(w, s, states) and (subscription is null or s.name = subscription)
+       and (ids is null or w.event_seq = any (ids))
+       and (since is null or e.occurred_at >= since) and (until is null or e.occurred_at < until);
+    return found_count;
+  end if;
+  with chosen as materialized (
+    select w.ctid as at
+      from rowbell.jobs_waiting w join rowbell.subscriptions s on s.id = w.subscription_id
+      left join rowbell.events e on e.seq = w.event_seq
+     where rowbell.job_is_requeuable(w, s, states) and (subscription is null or s.name = subscription)
+       and (ids is null or w.event_seq = any (ids))
+       and (since is null or e.occurred_at >= since) and (until is null or e.occurred_at < until)
+     order by w.subscription_id, w.event_seq limit most for update of w skip locked),
+  requeued as (
+    update rowbell.jobs_waiting w set state = 'waiting', run_at = now(), uncounted = w.attempts + 1
+     where w.ctid = any (array(select c.at from chosen c)) and w.state = any (states)
+    returning 1)
+  select count(*) into found_count from requeued;
+  if found_count > 0 then
+    perform pg_notify('rowbell_jobs', 'requeue');
+  end if;
+  return found_count;
+end $$;
+
+create or replace function rowbell.job_is_requeuable(w rowbell.jobs_waiting, s rowbell.subscriptions, states text[]) returns boolean
+language sql stable set search_path = pg_catalog, pg_temp
+return w.state = any (states)
+   and case w.state when 'waiting' then w.run_at > now()
+                    when 'held' then s.state = 'active' and not w.blocked
+                    else true end;
+
+-- One event to one subscription, now: whatever became of its job, and again if it was delivered. Returns what the job was: waiting,
+-- held, poisoned, cancelled, delivered; open: it is in line already. NULL: the event never went to this subscription.
+create or replace function rowbell.retry_job(subscription text, seq bigint) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+declare
+  target rowbell.subscriptions;
+  was rowbell.jobs_waiting;
+  made int := 0;
+begin
+  select * into target from rowbell.subscriptions s where s.name = subscription;
+  if not found then
+    raise exception 'rowbell.retry_job: there is no subscription named %', quote_literal(subscription) using errcode = 'undefined_object';
+  end if;
+  if target.kind = 'sse' then
+    raise exception 'rowbell.retry_job: what the stream was given cannot be sent again' using errcode = 'invalid_parameter_value';
+  end if;
+  select * into was from rowbell.jobs_waiting w where w.subscription_id = target.id and w.event_seq = seq for update;
+  if found and was.blocked then
+    raise exception 'rowbell.retry_job: it waits for an earlier job of its subject, %', quote_literal(was.subject)
+      using errcode = 'object_not_in_prerequisite_state', hint = 'Retry or cancel that one.';
+  elsif found then
+    update rowbell.jobs_waiting w set state = 'waiting', run_at = now(), uncounted = w.attempts + 1
+     where w.subscription_id = target.id and w.event_seq = seq;
+    perform pg_notify('rowbell_jobs', 'requeue');
+    return was.state;
+  end if;
+  if exists (select from rowbell.jobs j where j.subscription_id = target.id and j.event_seq = seq) then
+    return 'open';
+  end if;
+  -- The event's row is the lock under which two of these make one job.
+  perform from rowbell.events e where e.seq = retry_job.seq and target.id = any (e.fanout) for no key update;
+  if not found then
+    return null;
+  end if;
+  insert into rowbell.jobs_waiting (subscription_id, event_seq, state, run_at, attempts, uncounted)
+    select target.id, seq, 'waiting', now(), a.attempts, a.attempts + 1
+      from (select coalesce(max(a.attempt), 0) as attempts from rowbell.attempts a
+             where a.event_seq = seq and a.subscription_id = target.id) as a
+     where not exists (select from rowbell.jobs j where j.subscription_id = target.id and j.event_seq = seq)
+    on conflict do nothing;
+  get diagnostics made = row_count;
+  perform pg_notify('rowbell_jobs', 'requeue');
+  return case when made > 0 then 'delivered' else 'open' end;
+end $$;
+
+-- Gives a job up: it stays visible, as cancelled, until it is requeued or its event is pruned. What waited behind it in an ordered
+-- subscription goes on. False: there is no such job (delivered, or never made). A job that is being sent cannot be cancelled.
+create or replace function rowbell.cancel_job(subscription text, seq bigint) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+declare
+  target rowbell.subscriptions;
+  open_job rowbell.jobs;
+  of_subject text;
+begin
+  select * into target from rowbell.subscriptions s where s.name = subscription;
+  if not found then
+    raise exception 'rowbell.cancel_job: there is no subscription named %', quote_literal(subscription) using errcode = 'undefined_object';
+  end if;
+  if target.kind = 'sse' then
+    raise exception 'rowbell.cancel_job: the stream leaves nothing out' using errcode = 'invalid_parameter_value';
+  end if;
+  select * into open_job from rowbell.jobs j where j.subscription_id = target.id and j.event_seq = seq for update;
+  if found and open_job.lease_until >= now() then
+    raise exception 'rowbell.cancel_job: it is being sent at this moment' using errcode = 'object_in_use', hint = 'Try again when the attempt has ended.';
+  elsif found then
+    delete from rowbell.jobs j where j.subscription_id = target.id and j.event_seq = seq;
+    insert into rowbell.jobs_waiting (subscription_id, event_seq, state, attempts, uncounted, subject)
+      select target.id, seq, 'cancelled', open_job.attempts, open_job.uncounted,
+             case when target.ordered then (select e.subject from rowbell.events e where e.seq = cancel_job.seq) end
+      on conflict (subscription_id, event_seq) do update set state = 'cancelled', run_at = null, blocked = false;
+  else
+    update rowbell.jobs_waiting w set state = 'cancelled', run_at = null, blocked = false
+     where w.subscription_id = target.id and w.event_seq = seq and w.state <> 'cancelled';
+    if not found then
+      return false;
+    end if;
+  end if;
+  -- As dispatcher/sql/job_unblock.sql: the claim looks again whether something earlier is open.
+  select w.subject into of_subject from rowbell.jobs_waiting w where w.subscription_id = target.id and w.event_seq = seq;
+  with next as (
+    delete from rowbell.jobs_waiting w
+     where (w.subscription_id, w.event_seq) in (
+             select h.subscription_id, h.event_seq
+               from (select k.* from rowbell.jobs_waiting k
+                      where k.subscription_id = target.id and k.subject = of_subject and k.state <> 'cancelled'
+                      order by k.event_seq limit 1 for update) as h
+              where h.blocked)
+    returning w.*)
+  insert into rowbell.jobs (subscription_id, event_seq, attempts, uncounted)
+    select n.subscription_id, n.event_seq, n.attempts, n.uncounted from next n on conflict do nothing;
+  perform pg_notify('rowbell_jobs', 'requeue');
+  return true;
+end $$;
+
+-- Events that a subscription wants and never got: from before it was added, or before it wanted their type. Looks at most at so many
+-- events after a seq (0 to begin) and gives those a job. Returns how many were given one (dry_run: would be), the last seq that was
+-- looked at (pass it to the next call; NULL: there are no more), and how many that is. Each call may be a transaction of its own: what
+-- got its job is not found again.
+create or replace function rowbell.replay(subscription text, since timestamptz, until timestamptz default null, after_seq bigint default 0,
+                                         most int default 1000, dry_run boolean default false)
+returns table (queued bigint, last_seq bigint, looked_at bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+declare
+  target rowbell.subscriptions;
+  first_seq bigint;
+  wanted bigint[];
+begin
+  select * into target from rowbell.subscriptions s where s.name = subscription;
+  if not found then
+    raise exception 'rowbell.replay: there is no subscription named %', quote_literal(subscription) using errcode = 'undefined_object';
+  end if;
+  if target.kind = 'sse' then
+    raise exception 'rowbell.replay: the stream has its own replay' using errcode = 'invalid_parameter_value', hint = 'Clients send Last-Event-ID.';
+  end if;
+  if since is null or coalesce(most, 0) < 1 then
+    raise exception 'rowbell.replay: since and most must be given' using errcode = 'invalid_parameter_value';
+  end if;
+  first_seq := after_seq + 1;
+  if after_seq = 0 then
+    select min(e.seq) into first_seq from rowbell.events e where e.occurred_at >= since;
+  end if;
+
+  with looked as materialized (
+    select e.seq, e.type_id, e.scope, e.key, e.op, e.subject, e.data, e.occurred_at, e.fanned_out_at, e.fanout
+      from rowbell.events e where e.seq >= first_seq order by e.seq limit most)
+  select max(l.seq), count(*),
+         array_agg(l.seq order by l.seq) filter (
+           where l.fanned_out_at is not null and l.occurred_at >= since and (until is null or l.occurred_at < until)
+             and not target.id = any (l.fanout)
+             -- The relay's rule (relay/sql/fan_out.sql).
+             and exists (select from rowbell.routes r
+                          where r.type_id = l.type_id and r.subscription_id = target.id
+                            and (r.scope is null or r.scope = coalesce(l.scope, '') or l.scope = '*'))
+             and case when target.condition is null then true
+                      else rowbell.condition_alone(coalesce(l.data, jsonb_build_object(
+                             'table', case when l.key is null then l.subject else left(l.subject, -1 - length(l.key)) end,
+                             'key', coalesce(l.key, ''), 'op', l.op)), target.condition) is not distinct from 'true' end)
+    into last_seq, looked_at, wanted from looked l;
+  queued := coalesce(cardinality(wanted), 0);
+  if dry_run or queued = 0 then
+    return next;
+    return;
+  end if;
+
+  -- Marked first, and jobs only from what was marked (G3).
+  with marked as (
+    update rowbell.events e set fanout = e.fanout || target.id
+     where e.seq = any (wanted) and e.fanned_out_at is not null and not target.id = any (e.fanout)
+    returning e.seq, e.subject),
+  ready as (
+    insert into rowbell.jobs (subscription_id, event_seq)
+      select target.id, m.seq from marked m where target.state = 'active' on conflict do nothing),
+  held as (
+    insert into rowbell.jobs_waiting (subscription_id, event_seq, state, subject)
+      select target.id, m.seq, 'held', case when target.ordered then m.subject end from marked m where target.state <> 'active'
+      on conflict do nothing)
+  select count(*) into queued from marked;
+  perform pg_notify('rowbell_jobs', target.kind || ' ' || (target.id % 64) || ' ' || wanted[1]);
+  return next;
+end $$;
