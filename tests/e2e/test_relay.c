@@ -1,9 +1,14 @@
 // The relay's guarantees with the real program on real PostgreSQL: G2 nothing skipped, G3 fan-out exactly once.
 #include "tests/support/fixture.h"
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *const fast[] = {"--poll-ms", "20ms", NULL};
@@ -275,8 +280,12 @@ START_TEST(a_paused_subscriptions_jobs_are_held) {
     relay();
     sql_wait(conn, 10000, ALL_FANNED);
     ck_assert_str_eq(sql_text(conn, "select state from rowbell.job_states where subscription_id = 2"), "held");
-    sql_run(conn, "select rowbell.set_subscription_state('w', 'active')");
-    ck_assert_str_eq(sql_text(conn, "select state from rowbell.job_states where subscription_id = 2"), "ready");
+    // What becomes active again is let go by the dispatcher that owns it; what comes now goes the ordinary way.
+    sql_run(conn, "select rowbell.set_subscription_state('w', 'active'); insert into posts values (2, 'x', null)");
+    sql_wait(conn, 10000, ALL_FANNED);
+    ck_assert_str_eq(sql_text(conn, "select string_agg(state, ' ' order by event_seq) from rowbell.job_states where "
+                                    "subscription_id = 2"),
+                     "held ready");
 }
 END_TEST
 
@@ -620,6 +629,76 @@ START_TEST(late_commits_below_the_mark_are_found) { // G2, under a held snapshot
 }
 END_TEST
 
+// A transaction pooler in front of the test's database; *ret_port is where it listens. It ends with the test.
+static void start_pooler(PGconn *conn, int *ret_port) {
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&address, &length), 0);
+    close(listener);
+    *ret_port = ntohs(address.sin_port);
+    char path[] = "/tmp/rowbell-pooler-XXXXXX";
+    int file = mkstemp(path);
+    ck_assert_int_ge(file, 0);
+    dprintf(
+        file,
+        "[databases]\n* = host=%s port=%s user=%s password=%s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\n"
+        "auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\nunix_socket_dir =\n",
+        PQhost(conn), PQport(conn), PQuser(conn), PQpass(conn), *ret_port);
+    fchmod(file, 0644); // pgbouncer refuses to be root
+    close(file);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        int null = open("/dev/null", O_RDWR);
+        dup2(null, 1);
+        dup2(null, 2);
+        if (getuid() == 0)
+            execlp("setpriv", "setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--pdeathsig=KILL",
+                   "pgbouncer", path, NULL);
+        execlp("pgbouncer", "pgbouncer", path, NULL);
+        _exit(127);
+    }
+}
+
+static bool pooler_answers(void *arg) {
+    PGconn *conn = PQconnectdb(arg);
+    bool up = PQstatus(conn) == CONNECTION_OK;
+    PQfinish(conn);
+    return up;
+}
+
+START_TEST(behind_a_transaction_pooler_it_polls_says_so_and_leaves_no_lock) {
+    PGconn *conn = fresh();
+    int port;
+    start_pooler(conn, &port);
+    char pooled[300], direct[300];
+    snprintf(pooled, sizeof pooled, "postgres://%s@127.0.0.1:%d/%s", PQuser(conn), port, PQdb(conn));
+    snprintf(direct, sizeof direct, "postgres://%s:%s@%s:%s/%s", PQuser(conn), PQpass(conn), PQhost(conn), PQport(conn),
+             PQdb(conn));
+    wait_for(pooler_answers, pooled, 10000, "the pooler answers");
+    // Told of a direct connection, everything works, and passes go through the pooler.
+    struct daemon *daemon = daemon_start(
+        "rowbell-relay", (const char *const[]){"--database-url", pooled, "--direct-database-url", direct, NULL});
+    daemon_wait_log(daemon, "listen_working", 15000);
+    sql_run(conn, "insert into posts select i, 'x', null from generate_series(1, 500) i");
+    sql_wait(conn, 10000, ALL_FANNED);
+    daemon_signal(daemon, SIGTERM);
+    ck_assert_int_eq(daemon_wait_exit(daemon, 5000), 0);
+    // Not told, LISTEN is swallowed: the probe finds out.
+    daemon = daemon_start("rowbell-relay", (const char *const[]){"--database-url", pooled, "--poll-ms", "50ms", NULL});
+    daemon_wait_log(daemon, "listen_not_working", 20000);
+    ck_assert_int_eq((int)relay_metric(daemon, "rowbell_listen_working"), 0);
+    sql_run(conn, "insert into posts values (1000, 'x', null)");
+    sql_wait(conn, 10000, ALL_FANNED);
+    ck_assert_int_eq(
+        sql_int(conn, "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from "
+                      "pg_database where datname = current_database())"),
+        0);
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     const TTest *const tests[] = {
         types_and_scopes_are_matched,
@@ -647,6 +726,7 @@ static void add_tests(Suite *suite) {
         a_lost_notify_is_healed_by_the_sweep,
         two_phase_commit_works_under_wake_poll,
         late_commits_below_the_mark_are_found,
+        behind_a_transaction_pooler_it_polls_says_so_and_leaves_no_lock,
     };
     TCase *tcase = suite_case(suite, "relay", 90);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
