@@ -1,4 +1,4 @@
-// job: what is still to be delivered; and requeue, which puts poisoned events and jobs back in line.
+// job: what is still to be delivered, and one job sent now or given up. Many at once: requeue.c.
 #include "cli/arguments.h"
 #include "cli/command.h"
 #include "cli/connect.h"
@@ -6,7 +6,7 @@
 #include "cli/parameters.h"
 #include "cli/sql.h"
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 static const char *const job_states[] = {"ready", "running", "waiting", "held", "poisoned", "cancelled", NULL};
 
@@ -26,48 +26,55 @@ bool run_job_list(struct cli *cli, struct error *ret_error) {
     return true;
 }
 
-static void print_requeued(const struct cli *cli, const char *count, const char *what) {
-    bool dry_run = option_given(cli, "dry-run");
+static bool check_event(const char *event, struct error *ret_error) {
+    return parameter_is_event(event) ||
+           error_set(ret_error, ERROR_USAGE, "%s is not an event: give its number or UUID, as in rowbell job list",
+                     event);
+}
+
+static void print_job(const struct cli *cli, const char *key, const char *value, const char *text) {
     if (cli->json) {
         json_object *json = json_object_new_object();
-        json_object_object_add(json, "requeued", json_object_new_int64(atoll(count)));
-        json_object_object_add(json, "dry_run", json_object_new_boolean(dry_run));
+        json_object_object_add(json, "subscription", json_object_new_string(cli->arguments[0]));
+        json_object_object_add(json, "event", json_object_new_string(cli->arguments[1]));
+        json_object_object_add(json, key, json_object_new_string(value));
         output_json(json);
     } else {
-        printf("%s %s %s\n", count, what, dry_run ? "would be requeued" : "requeued");
+        printf("event %s to %s %s\n", cli->arguments[1], cli->arguments[0], text);
     }
 }
 
-static bool requeue(struct cli *cli, bool jobs, struct error *ret_error) {
-    const char *subscription = jobs ? option_value(cli, "subscription") : NULL;
-    if (!option_given(cli, "id") && subscription == NULL && !option_given(cli, "since") &&
-        !option_given(cli, "until") && !option_given(cli, "all"))
-        return error_set(ret_error, ERROR_USAGE, "say which: --id, %s--since, --until, or --all",
-                         jobs ? "--subscription, " : "");
-    struct buffer ids = {0};
-    const char *events = NULL;
-    char *since = NULL, *until = NULL;
+bool run_job_retry(struct cli *cli, struct error *ret_error) {
     PGresult *result = NULL;
-    bool ok = parameter_events(cli, &ids, &events, ret_error) && cli_connect(cli, CONNECT_FOR_WORK, ret_error) &&
-              parameter_time(cli, "since", &since, ret_error) && parameter_time(cli, "until", &until, ret_error);
-    if (ok) {
-        const char *values[] = {subscription, events, since, until, option_given(cli, "dry-run") ? "true" : "false"};
-        ok = jobs ? cli_query(cli, &sql_requeue_jobs, 5, values, &result, ret_error)
-                  : cli_query(cli, &sql_requeue_events, 4, values + 1, &result, ret_error);
-    }
-    if (ok)
-        print_requeued(cli, PQgetvalue(result, 0, 0), jobs ? "jobs" : "events");
+    if (!check_event(cli->arguments[1], ret_error) || !cli_connect(cli, CONNECT_FOR_WORK, ret_error) ||
+        !cli_query(cli, &sql_job_retry, 2, cli->arguments, &result, ret_error))
+        return false;
+    const char *was = PQgetvalue(result, 0, 0);
+    bool found = !PQgetisnull(result, 0, 0) ||
+                 error_set(ret_error, ERROR_SQL,
+                           "event %s never went to %s: see rowbell event show, and rowbell replay for events that it "
+                           "never got",
+                           cli->arguments[1], cli->arguments[0]);
+    if (found)
+        print_job(cli, "was", was,
+                  strcmp(was, "open") == 0        ? "is in line already"
+                  : strcmp(was, "delivered") == 0 ? "is sent again"
+                                                  : "is sent now");
     PQclear(result);
-    free(since);
-    free(until);
-    buffer_free(&ids);
-    return ok;
+    return found;
 }
 
-bool run_requeue_events(struct cli *cli, struct error *ret_error) {
-    return requeue(cli, false, ret_error);
-}
-
-bool run_requeue_jobs(struct cli *cli, struct error *ret_error) {
-    return requeue(cli, true, ret_error);
+bool run_job_cancel(struct cli *cli, struct error *ret_error) {
+    PGresult *result = NULL;
+    if (!check_event(cli->arguments[1], ret_error) || !cli_connect(cli, CONNECT_FOR_WORK, ret_error) ||
+        !cli_query(cli, &sql_job_cancel, 2, cli->arguments, &result, ret_error))
+        return false;
+    bool found =
+        PQgetvalue(result, 0, 0)[0] == 't' ||
+        error_set(ret_error, ERROR_SQL, "there is no job of event %s to %s: it was delivered, or cancelled already",
+                  cli->arguments[1], cli->arguments[0]);
+    if (found)
+        print_job(cli, "state", "cancelled", "is cancelled");
+    PQclear(result);
+    return found;
 }

@@ -183,6 +183,164 @@ START_TEST(test_subscription_refusals) {
 }
 END_TEST
 
+#define KEY_A "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+#define KEY_B "//////////////////////////////////////////8="
+
+static const char *stored_secrets(const char *name) {
+    char sql[200];
+    snprintf(sql, sizeof(sql), "select array_to_string(secrets, ' ') from rowbell.subscriptions where name = '%s'",
+             name);
+    return sql_text(conn, sql);
+}
+
+static const char *write_file(const char *name, const char *text) {
+    static char path[100];
+    snprintf(path, sizeof(path), "/tmp/rowbell-test-%d-%s", (int)getpid(), name);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+    return path;
+}
+
+START_TEST(test_subscription_set) {
+    set_up();
+    expect_status(RUN("subscription", "add", "webhook", "w", "https://a.example/", "--type", "*", "--deadline", "2s",
+                      "--ordered", "--condition", "$.a == 1", "--rate", "100/h", "--status", "404=retry,4xx=reject"),
+                  0);
+    ck_assert_str_eq(sql_text(conn,
+                              "select concat_ws(' ', settings -> 'rate', settings -> 'statuses', condition, ordered) "
+                              "from rowbell.subscriptions where name = 'w'"),
+                     "0.0277777778 {\"404\": \"retry\", \"4xx\": \"reject\"} ($.\"a\" == 1) t");
+    expect_status(RUN("subscription", "set", "w", "--url", "https://b.example/", "--type", "posts.*", "--scope", "t1",
+                      "--rate", "5", "--header", "x-key: 1", "--signature", "timestamp", "--unset",
+                      "deadline,ordered,condition,status"),
+                  0);
+    expect_text(out, "subscription w was changed\n");
+    ck_assert_str_eq(sql_text(conn, "select concat_ws(' ', settings, types, scope, ordered, condition is null) from "
+                                    "rowbell.subscriptions where name = 'w'"),
+                     "{\"url\": \"https://b.example/\", \"rate\": 5, \"headers\": {\"x-key\": \"1\"}, \"signature\": "
+                     "\"timestamp\"} {posts.*} t1 f t");
+    static const struct {
+        const char *const arguments[4];
+        int status;
+        const char *text;
+    } cases[] = {
+        {{"w"}, 2, "nothing to set"},
+        {{"w", "--unset", "url"}, 2, "--unset url: give the name of a flag that can be left out"},
+        {{"w", "--unset", "rate,rate"}, 2, "set by the same command"},
+        {{"w", "--url", "http://b.example/"}, 2, "not https"},
+        {{"w", "--status", "404=maybe"}, 2, "--status 404=maybe: expected"},
+        {{"w", "--status", "x"}, 2, "--status x: expected"},
+        {{"w", "--rate", "fast"}, 2, "--rate fast: expected"},
+        {{"w", "--signature", "md5"}, 2, "--signature"},
+        {{"w", "--client-key", "/nowhere"}, 2, "need each other"},
+        {{"none", "--rate", "5"}, 1, "there is no webhook none"},
+        {{"stream", "--rate", "5"}, 1, "there is no webhook stream"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        const char *arguments[8] = {"subscription", "set"};
+        for (size_t j = 0; j < 4 && cases[i].arguments[j] != NULL; j++)
+            arguments[2 + j] = cases[i].arguments[j];
+        expect_status(run(arguments), cases[i].status);
+        expect_text(err, cases[i].text);
+    }
+}
+END_TEST
+
+START_TEST(test_secrets_are_sealed_at_once_where_the_key_is) {
+    set_up();
+    setenv("ROWBELL_SECRET_KEY", KEY_A, 1);
+    expect_status(RUN("subscription", "add", "webhook", "w", "https://a.example/", "--type", "*"), 0);
+    expect_text(out, "secret  whsec_");
+    char secret[100];
+    ck_assert_int_eq(sscanf(strstr(out, "whsec_"), "%99s", secret), 1);
+    ck_assert_int_eq(strncmp(stored_secrets("w"), "sealed:1:", 9), 0);
+    ck_assert_ptr_null(strstr(stored_secrets("w"), secret));
+
+    expect_status(RUN("subscription", "rotate-secret", "w", "--grace", "1h"), 0);
+    expect_text(out, "the old one signs beside it until ");
+    expect_text(out, "secret  whsec_");
+    ck_assert_str_eq(sql_text(conn, "select secrets[1] like 'sealed:1:%' and secrets[2] like 'until=%;sealed:1:%' from "
+                                    "rowbell.subscriptions where name = 'w'"),
+                     "t");
+    expect_status(RUN("subscription", "rotate-secret", "w", "--grace", "0s", "--json"), 0);
+    expect_json(
+        "j ->> 'secret' like 'whsec\\_%' and j ->> 'name' = 'w' and j ? 'old_until' and j ->> 'public_key' is null");
+    ck_assert_int_eq(sql_int(conn, "select cardinality(secrets) from rowbell.subscriptions where name = 'w'"), 1);
+    expect_status(RUN("subscription", "rotate-secret", "w", "--grace", "8d"), 2);
+    expect_status(RUN("subscription", "rotate-secret", "none"), 1);
+
+    setenv("ROWBELL_SECRET_KEY", "not a key", 1);
+    expect_status(RUN("subscription", "rotate-secret", "w"), 2);
+    expect_text(err, "ROWBELL_SECRET_KEY: key 1 is not");
+    ck_assert_ptr_null(strstr(err, "not a key"));
+}
+END_TEST
+
+START_TEST(test_other_kinds_of_secrets) {
+    set_up();
+    expect_status(
+        RUN("subscription", "add", "webhook", "ed", "https://a.example/", "--type", "*", "--ed25519", "--json"), 0);
+    expect_json("j ->> 'secret' is null and j ->> 'public_key' ~ '^whpk_[A-Za-z0-9+/]{43}=$'");
+    ck_assert_str_eq(sql_text(conn, "select secrets[1] ~ '^plain:whsk_[A-Za-z0-9+/]{43}=$' from rowbell.subscriptions "
+                                    "where name = 'ed'"),
+                     "t");
+    const char *path = write_file("secret", "It's a Secret to Everybody\nnot this\n");
+    expect_status(RUN("subscription", "add", "webhook", "own", "https://a.example/", "--type", "*", "--signature",
+                      "body", "--secret-file", path),
+                  0);
+    ck_assert_ptr_null(strstr(out, "Everybody"));
+    ck_assert_str_eq(stored_secrets("own"), "plain:It's a Secret to Everybody");
+    expect_status(RUN("subscription", "rotate-secret", "ed", "--secret-file", path), 2); // not for the standard style
+    ck_assert_ptr_null(strstr(err, "Everybody"));
+    expect_status(RUN("subscription", "rotate-secret", "own", "--secret-file", "/nowhere"), 1);
+    expect_status(RUN("subscription", "rotate-secret", "own", "--secret-file", path, "--ed25519"), 2);
+    unlink(path);
+}
+END_TEST
+
+START_TEST(test_secrets_rekey) {
+    set_up();
+    expect_status(RUN("secrets", "rekey"), 2);
+    expect_text(err, "ROWBELL_SECRET_KEY is not set");
+    sql_run(conn, "select rowbell.add_webhook(n, 'https://a.example/', '{*}') from unnest('{a,b}'::text[]) as n; "
+                  "select rowbell.rotate_secret('b')");
+    char before[400];
+    snprintf(before, sizeof(before), "%s", stored_secrets("a") + strlen("plain:"));
+    setenv("ROWBELL_SECRET_KEY", KEY_A, 1);
+    expect_status(RUN("secrets", "rekey", "--dry-run", "--json"), 0);
+    expect_json("j -> 'sealed' = '2' and j -> 'unchanged' = '0' and j -> 'dry_run' = 'true'");
+    ck_assert_int_eq(strncmp(stored_secrets("a"), "plain:", 6), 0);
+    expect_status(RUN("secrets", "rekey"), 0);
+    expect_text(out, "secrets of 2 subscriptions sealed under key ");
+    ck_assert_int_eq(
+        sql_int(conn, "select count(*) from rowbell.subscriptions, unnest(secrets) s where s like '%plain:%'"), 0);
+    ck_assert_str_eq(
+        sql_text(conn, "select secrets[2] ~ '^until=[0-9]+;sealed:1:' from rowbell.subscriptions where name = 'b'"),
+        "t");
+    expect_status(RUN("secrets", "rekey"), 0); // run again it finds nothing to do
+    expect_text(out, "secrets of 0 subscriptions sealed under key ");
+
+    // Another key: without the old one nothing opens, and nothing is lost.
+    const char *sealed = stored_secrets("a");
+    setenv("ROWBELL_SECRET_KEY", KEY_B, 1);
+    expect_status(RUN("secrets", "rekey"), 2);
+    expect_text(err, "subscription a: secret: it is sealed under key ");
+    ck_assert_str_eq(stored_secrets("a"), sealed);
+    setenv("ROWBELL_SECRET_KEY", KEY_B "," KEY_A, 1);
+    expect_status(RUN("secrets", "rekey"), 0);
+    expect_text(out, "secrets of 2 subscriptions sealed");
+    ck_assert_str_ne(stored_secrets("a"), sealed);
+    ck_assert_ptr_null(strstr(stored_secrets("a"), before));
+    ck_assert_int_eq(sql_int(conn, "select count(distinct key_id) from rowbell.subscription_secrets('b')"), 1);
+    // An operator may not read them.
+    unsetenv("ROWBELL_DATABASE_URL");
+    expect_status(RUN("secrets", "rekey", "--database-url", fixture_login("rowbell_operator")), 1);
+    expect_text(err, "permission denied");
+}
+END_TEST
+
 // Three events: one delivered and failing elsewhere, one poisoned in fan-out, one waiting for the relay.
 static void make_events(void) {
     set_up();
@@ -318,6 +476,116 @@ START_TEST(test_requeue_jobs) {
     ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs_waiting where state = 'poisoned'"), 0);
     expect_status(RUN("requeue", "jobs", "--subscription", "nope"), 1);
     expect_text(err, "there is no subscription named 'nope'");
+}
+END_TEST
+
+START_TEST(test_job_retry_and_cancel) {
+    make_events();
+    sql_run(conn, "insert into rowbell.jobs select id, 3 from rowbell.subscriptions where name = 'a'");
+    expect_status(RUN("job", "retry", "b", "1"), 0);
+    expect_text(out, "event 1 to b is sent now\n");
+    // The next number is a manual one, and uses up nothing.
+    ck_assert_str_eq(sql_text(conn, "select concat_ws(' ', state, attempts, uncounted) from rowbell.jobs_waiting"),
+                     "waiting 3 4");
+    const char *id = sql_text(conn, "select rowbell.event_id(occurred_at, seq) from rowbell.events where seq = 1");
+    expect_status(RUN("job", "retry", "a", id, "--json"), 0); // it was delivered
+    expect_json("j ->> 'was' = 'delivered'");
+    ck_assert_str_eq(sql_text(conn,
+                              "select concat_ws(' ', w.state, attempts, uncounted) from rowbell.jobs_waiting w join "
+                              "rowbell.subscriptions s on s.id = w.subscription_id where s.name = 'a'"),
+                     "waiting 1 2");
+    expect_status(RUN("job", "retry", "a", "3"), 0);
+    expect_text(out, "is in line already");
+    expect_status(RUN("job", "retry", "b", "3"), 1);
+    expect_text(err, "event 3 never went to b");
+    expect_status(RUN("job", "retry", "nope", "3"), 1);
+    expect_status(RUN("job", "retry", "a", "x"), 2);
+
+    expect_status(RUN("job", "cancel", "a", "3"), 0);
+    expect_text(out, "event 3 to a is cancelled\n");
+    expect_status(RUN("job", "cancel", "b", "1", "--json"), 0);
+    expect_json("j ->> 'state' = 'cancelled'");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs_waiting where state = 'cancelled'"), 2);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs"), 0);
+    expect_status(RUN("job", "cancel", "b", "1"), 1);
+    expect_text(err, "there is no job of event 1 to b");
+    sql_run(conn,
+            "insert into rowbell.jobs select id, 1, now() + interval '1 minute', 7, 1 from rowbell.subscriptions where "
+            "name = 'b'; delete from rowbell.jobs_waiting");
+    expect_status(RUN("job", "cancel", "b", "1"), 1);
+    expect_text(err, "it is being sent at this moment");
+}
+END_TEST
+
+// Steps of 1,000: the last one is not whole, and none is missed or taken twice.
+START_TEST(test_requeue_goes_in_steps) {
+    make_events();
+    sql_run(
+        conn,
+        "insert into rowbell.jobs_waiting (subscription_id, event_seq, state, attempts) select s.id, 1000 + i, "
+        "'poisoned', 2 from rowbell.subscriptions s, generate_series(1, 2500) i where s.name = 'a'; insert into "
+        "rowbell.jobs_waiting (subscription_id, event_seq, state, run_at) select s.id, 9000 + i, 'waiting', now() + "
+        "interval '1 hour' from rowbell.subscriptions s, generate_series(1, 3) i where s.name = 'a'");
+    expect_status(RUN("requeue", "jobs", "--subscription", "a", "--dry-run", "--json"), 0);
+    expect_json("j = '{\"requeued\": 2500, \"dry_run\": true}'");
+    // Somebody holds one of them: it is left, and the rest goes on.
+    PGconn *other = fixture_connect();
+    sql_run(other, "begin; select from rowbell.jobs_waiting where event_seq = 2000 for update");
+    expect_status(RUN("requeue", "jobs", "--subscription", "a", "--json"), 0);
+    expect_json("j -> 'requeued' = '2499'");
+    sql_run(other, "rollback");
+    ck_assert_int_eq(sql_int(conn,
+                             "select count(distinct xmin::text) from rowbell.jobs_waiting where state = 'waiting' and "
+                             "event_seq between 1001 and 3500"),
+                     3);
+    expect_status(RUN("requeue", "jobs", "--subscription", "a", "--json"), 0);
+    expect_json("j -> 'requeued' = '1'");
+    expect_status(RUN("requeue", "jobs", "--subscription", "a", "--state", "waiting", "--json"), 0);
+    expect_json("j -> 'requeued' = '3'"); // those whose time had not come
+    expect_status(RUN("requeue", "jobs", "--all", "--state", "running"), 2);
+    expect_text(err, "--state running: expected poisoned");
+}
+END_TEST
+
+START_TEST(test_replay) {
+    set_up();
+    expect_status(RUN("publish", "posts", "--scope", "tenant"), 0);
+    sql_run(
+        conn,
+        "select rowbell.declare_type('plan.chosen', webhook => true); select rowbell.declare_type('secret.thing'); "
+        "insert into posts select 'p' || i, case when i % 2 = 0 then 't1' else 't2' end from generate_series(1, 2400) "
+        "i; "
+        "select rowbell.record('secret.thing', 's'); select rowbell.record('plan.chosen', 's', '{\"plan\": \"pro\"}'); "
+        "select rowbell.record('plan.chosen', 's', '{\"plan\": \"free\"}'); "
+        "update rowbell.events set fanned_out_at = now(), fanout = '{1}'; "
+        "insert into posts values ('last', 't1')"); // not fanned out: the relay's
+    expect_status(
+        RUN("subscription", "add", "webhook", "w", "https://a.example/", "--type", "posts.*", "--scope", "t1"), 0);
+    expect_status(RUN("replay", "w"), 2);
+    expect_status(RUN("replay", "w", "--since", "1h", "--dry-run"), 0);
+    ck_assert_str_eq(out, "1200 events would be queued\n");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs"), 0);
+    expect_status(RUN("replay", "w", "--since", "1h", "--until", "30m", "--json"), 0);
+    expect_json("j -> 'queued' = '0'");
+    expect_status(RUN("replay", "w", "--since", "1h", "--json"), 0);
+    expect_json("j = '{\"queued\": 1200, \"dry_run\": false}'");
+    ck_assert_int_eq(sql_int(conn,
+                             "select count(*) from rowbell.jobs j join rowbell.events e on e.seq = j.event_seq where "
+                             "e.scope = 't1' and e.fanout[2] = j.subscription_id and e.fanned_out_at is not null"),
+                     1200);
+    expect_status(RUN("replay", "w", "--since", "1h", "--json"), 0); // again: it got them
+    expect_json("j -> 'queued' = '0'");
+    // A condition, and a subscription that is paused.
+    expect_status(RUN("subscription", "add", "webhook", "pro", "https://a.example/", "--type", "*", "--condition",
+                      "$.plan == \"pro\""),
+                  0);
+    expect_status(RUN("subscription", "pause", "pro"), 0);
+    expect_status(RUN("replay", "pro", "--since", "2020-01-01", "--json"), 0);
+    expect_json("j -> 'queued' = '1'");
+    ck_assert_str_eq(sql_text(conn, "select state from rowbell.jobs_waiting"), "held");
+    expect_status(RUN("replay", "nope", "--since", "1h"), 1);
+    expect_text(err, "there is no subscription named 'nope'");
+    expect_status(RUN("replay", "stream", "--since", "1h"), 1);
 }
 END_TEST
 
@@ -611,6 +879,13 @@ static void add_tests(Suite *suite) {
     tcase_add_test(database, test_job_list);
     tcase_add_test(database, test_requeue_events);
     tcase_add_test(database, test_requeue_jobs);
+    tcase_add_test(database, test_job_retry_and_cancel);
+    tcase_add_test(database, test_requeue_goes_in_steps);
+    tcase_add_test(database, test_replay);
+    tcase_add_test(database, test_subscription_set);
+    tcase_add_test(database, test_secrets_are_sealed_at_once_where_the_key_is);
+    tcase_add_test(database, test_other_kinds_of_secrets);
+    tcase_add_test(database, test_secrets_rekey);
     tcase_add_test(database, test_status);
     tcase_add_test(database, test_doctor);
     tcase_add_test(database, test_status_watch);
