@@ -641,11 +641,10 @@ static void start_pooler(PGconn *conn, int *ret_port) {
     char path[] = "/tmp/rowbell-pooler-XXXXXX";
     int file = mkstemp(path);
     ck_assert_int_ge(file, 0);
-    dprintf(
-        file,
-        "[databases]\n* = host=%s port=%s user=%s password=%s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\n"
-        "auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\nunix_socket_dir =\n",
-        PQhost(conn), PQport(conn), PQuser(conn), PQpass(conn), *ret_port);
+    dprintf(file,
+            "[databases]\n* = host=%s port=%s user=%s%s%s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\n"
+            "auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\nunix_socket_dir =\n",
+            PQhost(conn), PQport(conn), PQuser(conn), *PQpass(conn) ? " password=" : "", PQpass(conn), *ret_port);
     fchmod(file, 0644); // pgbouncer refuses to be root
     close(file);
     pid_t pid = fork();
