@@ -19,6 +19,7 @@ packages_for() {
         if package_known libllhttp-dev; then echo libllhttp-dev; else echo node-llhttp; fi
         ;;
     run) printf '%s\n' postgresql redis-server curl util-linux ;;
+    test) printf '%s\n' pgbouncer ;;
     browser) printf '%s\n' nodejs npm chromium nginx-light ;;
     node) printf '%s\n' nodejs npm ;;
     lint) printf '%s\n' clang clang-format clang-tidy libclang-rt-dev cppcheck docker-compose ;;
