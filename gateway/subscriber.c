@@ -17,6 +17,7 @@
 #include "gateway/frame.h"
 #include "gateway/metrics.h"
 #include <assert.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -41,6 +42,7 @@ enum subscriber_state { JOINING, LIVE, CLOSED };
 
 struct subscriber {
     uv_tcp_t *socket; // owned; its data is the subscriber
+    int fd;           // of the socket
     struct subscribers *all;
     struct subscriber *prev, *next; // of all->list, in the order of heartbeat_due_ms
     struct table_filter *tables;    // owned; NULL: all
@@ -73,6 +75,9 @@ struct subscribers {
     size_t count;
     uint64_t flushed;         // sequence in the ring: everything before it was offered to everybody LIVE
     int64_t flushed_position; // the head at that time
+    struct buffer turn;       // the frames of the turn that is being flushed, when there are several: one piece is
+    uint64_t turn_begin;      // sent faster than many
+    uint64_t turn_end;
     struct scope_index *index;
     struct subscriber **touched; // those who may see something of the turn that is being flushed
     size_t touched_count;
@@ -123,11 +128,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf) {
     }
 }
 
-static void socket_tune(uv_tcp_t *socket) {
-    uv_os_fd_t fd;
-    if (uv_fileno((uv_handle_t *)socket, &fd) != 0) {
-        return;
-    }
+static void socket_tune(int fd) {
     static const struct {
         int level;
         int name;
@@ -153,6 +154,7 @@ static void handle_closed(struct subscribers *all) {
         assert(!all->held);
         scope_index_free(all->index);
         free(all->touched);
+        buffer_free(&all->turn);
         free(all);
     }
 }
@@ -214,15 +216,23 @@ static void subscriber_hold(struct subscriber *subscriber, const char *bytes, si
     }
 }
 
+// Writes what the socket takes now; nothing may be held. Not uv_try_write: an event goes to thousands of sockets, and
+// each visit to libuv's handle is one more cache miss.
+static ssize_t socket_write(int fd, const uv_buf_t *bufs, unsigned count) {
+    struct msghdr message = {.msg_iov = (struct iovec *)bufs, .msg_iovlen = count};
+    ssize_t written;
+    do {
+        written = count == 1 ? send(fd, bufs[0].base, bufs[0].len, MSG_NOSIGNAL) : sendmsg(fd, &message, MSG_NOSIGNAL);
+    } while (written < 0 && errno == EINTR);
+    return written < 0 && (errno == EAGAIN || errno == ENOBUFS) ? 0 : written;
+}
+
 // Bytes for this subscriber only, in their turn behind what is held.
 static void subscriber_send(struct subscriber *subscriber, const char *bytes, size_t length) {
-    int written = 0;
+    ssize_t written = 0;
     if (subscriber->held_writes == 0) {
         uv_buf_t buf = uv_buf_init((char *)bytes, (unsigned)length);
-        written = uv_try_write((uv_stream_t *)subscriber->socket, &buf, 1);
-        if (written == UV_EAGAIN) {
-            written = 0;
-        }
+        written = socket_write(subscriber->fd, &buf, 1);
     }
     if (written < 0) {
         subscriber_close(subscriber, "client");
@@ -245,6 +255,21 @@ static void subscriber_say_goodbye(struct subscriber *subscriber, uint64_t retry
 
 static void subscriber_join(struct subscriber *subscriber);
 
+static bool is_turn(const struct subscribers *all, const uint64_t *sequences, unsigned count) {
+    return count > 1 && count == all->turn_end - all->turn_begin && sequences[0] == all->turn_begin &&
+           sequences[count - 1] == all->turn_end - 1;
+}
+
+static void turn_make(struct subscribers *all, uint64_t begin, uint64_t end) {
+    buffer_clear(&all->turn);
+    all->turn_begin = begin;
+    all->turn_end = end - begin > 1 && end - begin <= FRAMES_A_WRITE ? end : begin;
+    for (uint64_t s = begin; s < all->turn_end; s++) {
+        const struct frame *frame = ring_at(all->options.ring, s);
+        buffer_append(&all->turn, frame->bytes, frame->length);
+    }
+}
+
 // One write of as much as the socket takes. Returns false when there is nothing more to do now.
 static bool subscriber_write_some(struct subscriber *subscriber) {
     const struct ring *ring = subscriber->all->options.ring;
@@ -258,12 +283,14 @@ static bool subscriber_write_some(struct subscriber *subscriber) {
             sequences[count++] = s;
         }
     }
-    int written = uv_try_write((uv_stream_t *)subscriber->socket, bufs, count);
-    if (written < 0 && written != UV_EAGAIN) {
+    uv_buf_t turn = uv_buf_init(subscriber->all->turn.bytes, (unsigned)subscriber->all->turn.length);
+    ssize_t written = is_turn(subscriber->all, sequences, count) ? socket_write(subscriber->fd, &turn, 1)
+                                                                 : socket_write(subscriber->fd, bufs, count);
+    if (written < 0) {
         subscriber_close(subscriber, "client");
         return false;
     }
-    size_t left = written < 0 ? 0 : (size_t)written;
+    size_t left = (size_t)written;
     for (unsigned i = 0; i < count; i++) {
         subscriber->position = ring_at(ring, sequences[i])->position;
         subscriber->cursor = sequences[i] + 1;
@@ -333,6 +360,7 @@ static void count_marks(const struct subscribers *all, uint64_t begin, uint64_t 
 static void flush_to_everybody(struct subscribers *all, uint64_t begin, uint64_t end, bool overrun) {
     struct subscriber *subscriber, *following;
     DL_FOREACH_SAFE(all->list, subscriber, following) {
+        __builtin_prefetch(following); // it comes from memory while the kernel writes for this one
         if (subscriber->state == LIVE && overrun) {
             subscriber_overrun(subscriber);
         } else if (subscriber->state == LIVE) {
@@ -379,11 +407,13 @@ void subscribers_flush(struct subscribers *all) {
     bool overrun = begin < ring_begin(ring);
     all->flushed = end;
     count_marks(all, overrun ? ring_begin(ring) : begin, end);
+    turn_make(all, overrun ? end : begin, end);
     if (overrun || !all->options.scoped) {
         flush_to_everybody(all, begin, end, overrun);
     } else {
         flush_by_scope(all, begin, end);
     }
+    all->turn_begin = all->turn_end;
     all->flushed_position = ring_head(ring);
 }
 
@@ -504,10 +534,11 @@ void subscriber_open(struct subscribers *all, uv_tcp_t *socket, const struct buf
     }
     subscribers_flush(all); // so that what is in the ring now is not offered again
     socket->data = subscriber;
+    uv_fileno((uv_handle_t *)socket, &subscriber->fd);
     DL_APPEND(all->list, subscriber);
     all->count++;
     all->open++;
-    socket_tune(socket);
+    socket_tune(subscriber->fd);
     uv_read_start((uv_stream_t *)socket, on_alloc, on_read);
 
     struct buffer opening = {0};
