@@ -78,7 +78,11 @@ export interface Connection {
  * Follows the stream at `url` until close(). A function is called for each connection, for a fresh ticket say; when it
  * throws or rejects, that counts as a failed connection.
  */
-export function connect(url: string | (() => string | Promise<string>), options?: Options, host?: typeof globalThis): Connection;
+export function connect(
+  url: string | (() => string | Promise<string>),
+  options?: Options,
+  host?: typeof globalThis,
+): Connection;
 
 /** The key of a row as the stream writes it: each part percent-encoded (RFC 3986), joined by "/". */
 export function rowKey(...parts: (string | number | bigint | boolean)[]): string;

@@ -3,7 +3,8 @@
 what. It knows Rowbell only as the stream that its pages follow. dev/up starts it.
 
 Environment: DATABASE_URL; BLOG_GATEWAYS, URLs of gateways with blanks between; BLOG_TICKET_SECRET, the HS256 secret of
-gateways that run with --auth jwt (without it the gateways let everybody hear everything). Argument: the port, 0 for any.
+gateways that run with --auth jwt (without it the gateways let everybody hear everything); BLOG_TICKET_SECONDS, how long a
+ticket is good. Argument: the port, 0 for any; or --ticket SCOPE, which writes a ticket for a developer.
 
 A visitor's tenant is a part of the path here. A real application takes it from the session of who is logged in.
 """
@@ -28,7 +29,7 @@ FILES = {
 }
 TENANTS = ("acme", "globex")
 TITLE_MAX = 200
-TICKET_SECONDS = 300
+TICKET_SECONDS = int(os.environ.get("BLOG_TICKET_SECONDS", 300))
 
 LIST = "select coalesce(json_agg(p order by p.id), '[]') from posts p where tenant = :'tenant'"
 READ = "select row_to_json(p) from posts p where tenant = :'tenant' and id = :'id'"
@@ -47,13 +48,14 @@ def query(sql, **values):
     return subprocess.run(command, input=sql, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def ticket(tenant, secret):
-    """A JSON Web Token (RFC 7519) that admits to the tenant's changes."""
+def ticket(scope, secret):
+    """A JSON Web Token (RFC 7519) that admits to the changes of one scope, which is a tenant here."""
     def part(data):
         return base64.urlsafe_b64encode(data).rstrip(b"=")
 
-    claims = {"scopes": [tenant], "exp": int(time.time()) + TICKET_SECONDS}
-    text = b".".join(part(json.dumps(piece).encode()) for piece in ({"alg": "HS256", "typ": "JWT"}, claims))
+    claims = {"scopes": [scope], "exp": int(time.time()) + TICKET_SECONDS}
+    pieces = [json.dumps(piece, separators=(",", ":")).encode() for piece in ({"alg": "HS256", "typ": "JWT"}, claims)]
+    text = b".".join(map(part, pieces))
     return (text + b"." + part(hmac.new(secret.encode(), text, hashlib.sha256).digest())).decode()
 
 
@@ -124,6 +126,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+if sys.argv[1] == "--ticket":
+    print(ticket(sys.argv[2], os.environ["BLOG_TICKET_SECRET"]))
+    sys.exit()
 server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
 print(f"level=info event=started listen=127.0.0.1:{server.server_port} ", file=sys.stderr, flush=True)
 server.serve_forever()

@@ -1,5 +1,5 @@
-// The demo page: what the stream says, by rowbell.js. All tabs of this page share one connection. Element ids and data
-// attributes are what the page's tests look at.
+// The demo page: what the stream says, by rowbell.js. All tabs of this page share one connection. A `?ticket=` of its own
+// goes to the stream. Element ids and data attributes are what the page's tests look at.
 import { connect } from "./rowbell.js";
 
 const SHOWN_MOST = 200;
@@ -46,7 +46,10 @@ function showReset(reason) {
   element("reset-banner").hidden = false;
 }
 
-connect("/events", {
+const parameters = new URLSearchParams(location.search);
+const ticket = parameters.get("ticket");
+
+connect("/events" + (ticket ? `?ticket=${encodeURIComponent(ticket)}` : ""), {
   onState: showState,
   onChange: showChange,
   onReset: showReset,
@@ -54,5 +57,5 @@ connect("/events", {
     if (position) element("last-id").textContent = position;
   },
   // A hint for tests: how long silence is believed. The default is a minute.
-  silenceMs: Number(new URLSearchParams(location.search).get("silence_ms")) || undefined,
+  silenceMs: Number(parameters.get("silence_ms")) || undefined,
 });

@@ -1,5 +1,6 @@
 // The blog of dev/up: two tenants, edits that arrive in other tabs, a gateway that is killed and pages that converge.
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { after, before, test } from 'node:test';
 import { chromiumStart } from './chromium.mjs';
 import { daemonStart, databaseMake, everythingStop, listenPort, programStart, psql } from './harness.mjs';
@@ -17,11 +18,13 @@ before(async () => {
     daemonStart('relay');
     daemonStart('dispatcher');
     origin = `http://127.0.0.1:${await freePort()}`;
-    gateways = [1, 2].map(() => daemonStart('gateway', '--listen', '127.0.0.1:0', '--cors-origin', origin));
+    const secret = randomBytes(32).toString('hex');
+    const flags = ['--listen', '127.0.0.1:0', '--cors-origin', origin, '--auth', 'jwt', '--jwt-secret', secret, '--jwt-leeway', '1s'];
+    gateways = [1, 2].map(() => daemonStart('gateway', ...flags));
     const ports = await Promise.all(gateways.map(listenPort));
     const urls = ports.map((port) => `http://127.0.0.1:${port}`).join(' ');
     const blog = new URL('../../dev/blog/blog.py', import.meta.url).pathname;
-    await listenPort(programStart(blog, [new URL(origin).port], { BLOG_GATEWAYS: urls }));
+    await listenPort(programStart(blog, [new URL(origin).port], { BLOG_GATEWAYS: urls, BLOG_TICKET_SECRET: secret, BLOG_TICKET_SECONDS: 3 }));
     browser = await chromiumStart();
 });
 
@@ -41,6 +44,8 @@ async function open(context, query = '') {
 
 const titles = (page, tenant) =>
     page.evaluate((wanted) => [...document.querySelectorAll(`[data-tenant="${wanted}"] .posts input`)].map((input) => input.value), tenant);
+const heard = (page, tenant) =>
+    page.evaluate((wanted) => [...document.querySelectorAll(`[data-tenant="${wanted}"] .heard li`)].map((item) => item.textContent), tenant);
 const shows = (page, tenant, title) =>
     page.waitForFunction(
         ([wanted, text]) => [...document.querySelectorAll(`[data-tenant="${wanted}"] .posts input`)].some((input) => input.value === text),
@@ -60,6 +65,9 @@ test('an edit in one tab is in the other; each tenant reads its own posts', { ti
     await title.press('Tab');
     await shows(both, 'acme', 'Edited <b>here</b>');
     assert.deepEqual(await titles(both, 'globex'), ['A third post']);
+    await psql(`update posts set title = 'A fourth post' where id = 'p3'`);
+    await shows(both, 'globex', 'A fourth post');
+    assert.deepEqual([await heard(both, 'acme'), await heard(both, 'globex')], [['update posts/p1'], ['update posts/p3']]); // G7
 
     await acme.locator('form input').fill('A new one');
     await acme.locator('form button').click();
@@ -82,6 +90,22 @@ test('a gateway is killed while rows change: the pages converge by the other one
     await page.waitForFunction(() => [...document.querySelectorAll('.state')].every((state) => state.dataset.state === 'open'));
     assert.doesNotMatch(await page.evaluate(() => document.body.innerText), /reset:/);
     assert.deepEqual(page.problems, []);
+    await context.close();
+});
+
+test('a ticket that ends is renewed, and nothing is lost', { timeout: 60_000 }, async () => {
+    const context = await browser.newContext();
+    const page = await open(context, '?tenant=acme');
+    const tickets = new Set();
+    page.on('request', (request) => {
+        const url = new URL(request.url());
+        if (url.pathname === '/events') tickets.add(url.searchParams.get('ticket'));
+    });
+    for (let i = 0; tickets.size < 3; i++) {
+        await psql(`update posts set title = 'Title ${i}' where id = 'p1'`);
+        await shows(page, 'acme', `Title ${i}`);
+    }
+    assert.doesNotMatch(await page.evaluate(() => document.body.innerText), /reset:/);
     await context.close();
 });
 
