@@ -57,7 +57,9 @@ begin
     into strict create_id, update_id, delete_id
     from rowbell.event_types t where t.relation = p.relation;
   if p.scope is not null then
-    scope_sql := format('rowbell.scope_of(%s.%I::text)', row_ref, p.scope);
+    scope_sql := format(case when rowbell.capture_plain_type(a.atttypid) then '%s.%I::text' else 'rowbell.scope_of(%s.%I::text)' end,
+                        row_ref, p.scope)
+      from pg_attribute a where a.attrelid = p.relation and a.attname = p.scope and not a.attisdropped;
   end if;
   if p.soft_delete is not null then
     gone_sql := format('%s.%I is not null', row_ref, p.soft_delete);
