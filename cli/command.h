@@ -47,6 +47,7 @@ bool run_unpublish(struct cli *cli, struct error *ret_error);
 bool run_subscription_add_webhook(struct cli *cli, struct error *ret_error);
 bool run_subscription_set(struct cli *cli, struct error *ret_error);
 bool run_subscription_rotate_secret(struct cli *cli, struct error *ret_error);
+bool run_subscription_test(struct cli *cli, struct error *ret_error);
 bool run_subscription_list(struct cli *cli, struct error *ret_error);
 bool run_subscription_show(struct cli *cli, struct error *ret_error);
 bool run_subscription_remove(struct cli *cli, struct error *ret_error);

@@ -63,6 +63,13 @@ static const struct command_option resume_options[] = {
     {0},
 };
 
+static const struct command_option test_options[] = {
+    {"allow-egress", "CIDR",
+     "addresses that the dispatchers may reach although they are private; else ROWBELL_ALLOW_EGRESS"},
+    {"ca-file", "FILE", "authorities that the dispatchers were given (PEM)"},
+    {0},
+};
+
 static const struct command_option dry_run_options[] = {
     {"dry-run", NULL, "say how many it would be, and change nothing"},
     {0},
@@ -142,6 +149,8 @@ const struct command commands[] = {
      run_subscription_set},
     {"subscription rotate-secret", "NAME", 1, 1, "Sign with a new secret, and with the old one for a while",
      rotate_secret_options, run_subscription_rotate_secret},
+    {"subscription test", "NAME", 1, 1, "Send a signed test event from here, and explain every step", test_options,
+     run_subscription_test},
     {"subscription resume", "NAME", 1, 1, "Send again, held jobs first", resume_options, run_subscription_resume},
     {"subscription enable", "NAME", 1, 1, "The same, for one that was disabled", resume_options,
      run_subscription_resume},

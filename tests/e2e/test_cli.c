@@ -203,6 +203,69 @@ static const char *write_file(const char *name, const char *text) {
     return path;
 }
 
+static void add_endpoint(const char *name, const char *url) {
+    expect_status(RUN("subscription", "add", "webhook", name, url, "--type", "*", "--allow-http"), 0);
+}
+
+START_TEST(test_subscription_test) {
+    set_up();
+    struct receiver *receiver = receiver_start();
+    setenv("ROWBELL_SECRET_KEY", KEY_A, 1);
+    add_endpoint("w", receiver_url(receiver));
+    expect_status(RUN("subscription", "test", "w", "--allow-egress", "127.0.0.1"), 0);
+    expect_text(out, "settings  ok      http://127.0.0.1:");
+    expect_text(out, "dns       ok      127.0.0.1 is 127.0.0.1");
+    expect_text(out, "egress    ok      127.0.0.1 allowed");
+    expect_text(out, "connect   ok      127.0.0.1:");
+    expect_text(out, "http      ok      200 after ");
+    ck_assert_ptr_null(strstr(out, "tls "));
+    struct received received = receiver_get(receiver, 0);
+    ck_assert_ptr_nonnull(strstr(received.body, "\"type\":\"rowbell.test\""));
+    ck_assert_ptr_nonnull(strstr(received.body, "\"data\":{\"test\":true,\"subscription\":\"w\"}"));
+    ck_assert_int_eq(strncmp(received_header(&received, "webhook-signature"), "v1,", 3), 0);
+    ck_assert_uint_eq(strlen(received_header(&received, "webhook-id")), 36);
+
+    expect_status(RUN("subscription", "test", "w"), 1); // nothing is sent
+    expect_text(out, "egress    FAILED  127.0.0.1 denied: loopback; if it is yours and meant, give --allow-egress");
+    expect_text(err, "w did not take the test event");
+    setenv("ROWBELL_ALLOW_EGRESS", "10.0.0.0/8,127.0.0.0/8", 1);
+    receiver_answer(receiver, 401, NULL, 0);
+    expect_status(RUN("subscription", "test", "w", "--json"), 1);
+    expect_json(
+        "j ->> 'passed' = 'false' and j -> 'steps' -> 4 ->> 'step' = 'http' and j -> 'steps' -> 4 ->> 'text' like "
+        "'401 after % ms; does it verify with this secret%'");
+    receiver_answer(receiver, 307, "Location: http://169.254.169.254/\r\n", 0);
+    expect_status(RUN("subscription", "test", "w"), 1);
+    expect_text(out, "redirects are never followed");
+    ck_assert_int_eq(receiver_count(receiver), 3);
+
+    // What the dispatchers could not do either.
+    setenv("ROWBELL_SECRET_KEY", KEY_B, 1);
+    expect_status(RUN("subscription", "test", "w"), 1);
+    expect_text(out, "settings  FAILED  secret: it is sealed under key ");
+    unsetenv("ROWBELL_SECRET_KEY");
+    add_endpoint("nowhere", "http://no-such-host.invalid/");
+    expect_status(RUN("subscription", "test", "nowhere"), 1);
+    expect_text(out, "dns       FAILED  resolve no-such-host.invalid: ");
+    add_endpoint("closed", "http://127.0.0.1:1/");
+    expect_status(RUN("subscription", "test", "closed"), 1);
+    expect_text(out, "connect   FAILED  ");
+    char https[64];
+    snprintf(https, sizeof(https), "https%s", receiver_url(receiver) + strlen("http"));
+    add_endpoint("no-tls", https);
+    expect_status(RUN("subscription", "test", "no-tls"), 1);
+    expect_text(out, "connect   ok ");
+    expect_text(out, "tls       FAILED  ");
+    expect_status(RUN("subscription", "test", "stream"), 1);
+    expect_status(RUN("subscription", "test", "none"), 1);
+    expect_text(err, "there is no subscription none");
+    expect_status(RUN("subscription", "test", "w", "--allow-egress", "everything"), 2);
+    const char *operator= fixture_login("rowbell_operator");
+    expect_status(RUN("subscription", "test", "closed", "--database-url", operator), 1);
+    expect_text(out, "settings  FAILED  secret: it is stored unsealed, and this login may not read it");
+}
+END_TEST
+
 START_TEST(test_subscription_set) {
     set_up();
     expect_status(RUN("subscription", "add", "webhook", "w", "https://a.example/", "--type", "*", "--deadline", "2s",
@@ -883,6 +946,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(database, test_requeue_goes_in_steps);
     tcase_add_test(database, test_replay);
     tcase_add_test(database, test_subscription_set);
+    tcase_add_test(database, test_subscription_test);
     tcase_add_test(database, test_secrets_are_sealed_at_once_where_the_key_is);
     tcase_add_test(database, test_other_kinds_of_secrets);
     tcase_add_test(database, test_secrets_rekey);
