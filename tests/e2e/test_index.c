@@ -1,0 +1,539 @@
+// The index lane with the real programs on real PostgreSQL. The search engines are strict fakes
+// (tests/support/search_fake.h). Each target must end up equal to the tables, whatever happens on the way.
+#include "tests/support/fixture.h"
+#include "tests/support/search_fake.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { WAIT_MS = 30000, WRITERS = 8, ROWS = 50 };
+
+// Nothing is left to do for an index subscription; what was given up, or is held, is not waited for.
+#define QUIET                                                                                                          \
+    "select not exists (select from rowbell.events where fanned_out_at is null) and not exists (select from "          \
+    "rowbell.jobs j join rowbell.subscriptions s on s.id = j.subscription_id and s.kind = 'index') and not exists "    \
+    "(select from rowbell.jobs_waiting where state = 'waiting')"
+#define POISONED "select count(*) from rowbell.jobs_waiting where state = 'poisoned'"
+
+static const struct target {
+    const char *name;
+    bool fake;
+    enum search_fake_kind kind;
+    const char *authorization;
+} targets[] = {
+    {"postgres", false, FAKE_BULK, NULL},
+    {"opensearch", true, FAKE_BULK, "Basic dTpw"},
+    {"elasticsearch", true, FAKE_BULK, "ApiKey abc"},
+    {"meilisearch", true, FAKE_MEILISEARCH, "Bearer master"},
+};
+enum { POSTGRES, OPENSEARCH, ELASTICSEARCH, MEILISEARCH, TARGETS };
+
+static PGconn *fresh(void) {
+    fixture_database();
+    PGconn *conn = fixture_connect();
+    sql_run(conn, "alter sequence rowbell.events_seq_seq restart 4294967296;"
+                  "create table posts (id text primary key, title text, tenant text, deleted_at timestamptz, n int8);"
+                  "select rowbell.publish('posts', scope => 'tenant', soft_delete => 'deleted_at')");
+    return conn;
+}
+
+static struct daemon *start(const char *program, const char *const *arguments) {
+    struct daemon *daemon = daemon_start(program, arguments);
+    daemon_wait_log(daemon, strcmp(program, "rowbell-relay") == 0 ? "relay_started" : "dispatcher_started", WAIT_MS);
+    return daemon;
+}
+static struct daemon *start_dispatcher(void) {
+    return start("rowbell-dispatcher",
+                 (const char *const[]){"--lanes", "index", "--lease", "25s", "--allow-egress", "127.0.0.1", NULL});
+}
+static void start_relay(void) {
+    start("rowbell-relay", (const char *const[]){NULL});
+}
+
+static void kill_hard(struct daemon *daemon) {
+    daemon_signal(daemon, SIGKILL);
+    daemon_wait_exit(daemon, WAIT_MS);
+}
+
+// A subscription of every change of posts. more_options begins with a comma.
+static struct search_fake *add_index(PGconn *conn, int target, const char *scope, const char *more_options) {
+    const struct target *t = &targets[target];
+    char sql[800], url[200] = "";
+    struct search_fake *fake = t->fake ? search_fake_start(t->kind, t->authorization) : NULL;
+    if (fake)
+        snprintf(url, sizeof url, ", \"allow_http\": true, \"url\": \"%s\", \"authorization\": \"%s\"",
+                 search_fake_url(fake), t->authorization);
+    snprintf(sql, sizeof sql, "select rowbell.add_index('%s', '{posts.*}', %s, '{\"target\": \"%s\"%s%s}')", t->name,
+             scope, t->name, url, more_options);
+    sql_run(conn, sql);
+    return fake;
+}
+
+static int documents(PGconn *conn, int target, struct search_fake *fake) {
+    char sql[200];
+    snprintf(sql, sizeof sql,
+             "select count(*) from rowbell.search d join rowbell.subscriptions s on s.id = d.subscription_id and "
+             "s.name = '%s'",
+             targets[target].name);
+    return fake ? search_fake_count(fake, "posts") : (int)sql_int(conn, sql);
+}
+
+// The documents are exactly the living rows of the scope (NULL: all), with their present columns.
+static void compare(PGconn *conn, int target, struct search_fake *fake, const char *scope) {
+    char sql[800];
+    snprintf(
+        sql, sizeof sql,
+        "select r.id, rowbell.percent_encode(r.id), coalesce(r.title, ''), coalesce(r.tenant, ''), coalesce(r.n::text, "
+        "''), d.document ->> 'title', "
+        "coalesce(d.scope, '') from posts r left join (rowbell.search d join rowbell.subscriptions s on s.id = "
+        "d.subscription_id and s.name = '%s') on d.key = rowbell.percent_encode(r.id) where r.deleted_at is null and "
+        "(%s::text is null or r.tenant = %s::text)",
+        targets[target].name, scope, scope);
+    PGresult *rows = PQexec(conn, sql);
+    ck_assert_msg(PQresultStatus(rows) == PGRES_TUPLES_OK, "%s", PQerrorMessage(conn));
+    for (int i = 0; i < PQntuples(rows); i++) {
+        const char *key = PQgetvalue(rows, i, 1), *title = PQgetvalue(rows, i, 2), *tenant = PQgetvalue(rows, i, 3);
+        if (!fake) {
+            ck_assert_msg(!PQgetisnull(rows, i, 5) || !title[0], "%s: no document of %s", targets[target].name, key);
+            ck_assert_str_eq(PQgetvalue(rows, i, 5), title);
+            ck_assert_str_eq(PQgetvalue(rows, i, 6), tenant);
+            continue;
+        }
+        const char *found = search_fake_field(fake, "posts", key, "title");
+        ck_assert_msg(found != NULL, "%s: no document of %s", targets[target].name, key);
+        ck_assert_msg(strcmp(found, title) == 0, "%s: %s is '%s' and not '%s'", targets[target].name, key, found,
+                      title);
+        ck_assert_str_eq(search_fake_field(fake, "posts", key, "rowbell_scope"), tenant);
+        ck_assert_str_eq(search_fake_field(fake, "posts", key, "n"), PQgetvalue(rows, i, 4));
+    }
+    ck_assert_int_eq(documents(conn, target, fake), PQntuples(rows));
+    PQclear(rows);
+    if (fake)
+        ck_assert_str_eq(search_fake_complaint(fake), "");
+}
+
+struct expectation {
+    PGconn *conn;
+    int target, count;
+    struct search_fake *fake;
+};
+static bool has_documents(void *arg) {
+    const struct expectation *e = arg;
+    return documents(e->conn, e->target, e->fake) == e->count;
+}
+static void wait_documents(PGconn *conn, int target, struct search_fake *fake, int count) {
+    struct expectation expectation = {conn, target, count, fake};
+    wait_for(has_documents, &expectation, WAIT_MS, "the documents");
+}
+
+static int64_t attempts_of_index(PGconn *conn) {
+    return sql_int(conn,
+                   "select count(*) from rowbell.attempts a join rowbell.subscriptions s on s.id = a.subscription_id "
+                   "and s.kind = 'index'");
+}
+
+START_TEST(an_import_is_searchable_in_seconds) { // at most one job a row; updates in one batch become one job a row
+    PGconn *conn = fresh();
+    struct search_fake *fake = add_index(conn, _i, "null", "");
+    start_relay();
+    start_dispatcher();
+    sql_wait(conn, WAIT_MS, QUIET);
+    int64_t before = attempts_of_index(conn);
+    sql_run(conn, "insert into posts select 'r' || i, 'row ' || i, 't' || i % 3, null, 9007199254740993 + i "
+                  "from generate_series(1, 2000) i");
+    wait_documents(conn, _i, fake, 2000);
+    sql_wait(conn, WAIT_MS, QUIET);
+    ck_assert_int_le(attempts_of_index(conn) - before, 2000);
+    compare(conn, _i, fake, "null");
+    before = attempts_of_index(conn);
+    sql_run(conn, "begin; do $$ begin for i in 1..5 loop update posts set title = title || '+' where id in "
+                  "(select 'r' || k from generate_series(1, 40) k); end loop; end $$; commit");
+    sql_wait(conn, WAIT_MS, QUIET);
+    ck_assert_int_lt(attempts_of_index(conn) - before, 200);
+    compare(conn, _i, fake, "null");
+    if (fake)
+        ck_assert_int_gt(search_fake_largest_batch(fake), 20);
+    ck_assert_int_eq(sql_int(conn, POISONED), 0);
+}
+END_TEST
+
+START_TEST(rows_that_go_take_their_documents_along) {
+    PGconn *conn = fresh();
+    sql_run(conn, "insert into posts select 'a/b ü' || i, 'row ' || i, 't' || i % 2 from generate_series(1, 10) i");
+    struct search_fake *fake = add_index(conn, _i, "'t1'", "");
+    start_relay();
+    struct daemon *daemon = start_dispatcher();
+    wait_documents(conn, _i, fake, 5); // what was there before, of this scope
+    sql_run(conn, "delete from posts where id = 'a/b ü1'; update posts set deleted_at = now() where id = 'a/b ü3'");
+    wait_documents(conn, _i, fake, 3);
+    sql_run(conn, "update posts set tenant = 't0' where id = 'a/b ü5'; update posts set tenant = 't1' where id in "
+                  "('a/b ü2', 'a/b ü4');"
+                  "update posts set id = 'moved/' where id = 'a/b ü7'; update posts set deleted_at = null");
+    sql_wait(conn, WAIT_MS, QUIET);
+    compare(conn, _i, fake, "'t1'");
+    ck_assert_int_eq(documents(conn, _i, fake), 5);
+    daemon_signal(daemon, SIGTERM);
+    ck_assert_int_eq(daemon_wait_exit(daemon, WAIT_MS), 0);
+}
+END_TEST
+
+START_TEST(one_bad_document_does_not_fail_its_batch) {
+    PGconn *conn = fresh();
+    struct search_fake *fake = add_index(conn, _i, "null", "");
+    start_relay();
+    start_dispatcher();
+    sql_wait(conn, WAIT_MS, QUIET);
+    sql_run(conn, "insert into posts select 'r' || i, case when i <> 50 then 'row ' || i else 'unindexable' end "
+                  "from generate_series(1, 100) i");
+    if (!fake) // more words than a tsvector can hold
+        sql_run(conn,
+                "update posts set title = (select string_agg(md5(i::text), ' ') from generate_series(1, 60000) i) "
+                "where id = 'r50'");
+    sql_wait(conn, WAIT_MS, POISONED);
+    sql_wait(conn, WAIT_MS, QUIET);
+    ck_assert_int_eq(
+        sql_int(
+            conn,
+            "select count(distinct e.subject) from rowbell.jobs_waiting w join rowbell.events e on e.seq = w.event_seq "
+            "where w.state = 'poisoned' and e.subject = 'posts/r50'"),
+        1);
+    ck_assert_int_ge(documents(conn, _i, fake), 99);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.attempts where class = 'rejected' and attempt > 1"),
+                     0);
+    if (fake)
+        ck_assert_str_eq(search_fake_complaint(fake), "");
+}
+END_TEST
+
+START_TEST(too_many_and_too_large_are_handled) { // 429 waits, 413 is sent in halves
+    PGconn *conn = fresh();
+    struct search_fake *fake = add_index(conn, _i, "null", "");
+    start_relay();
+    start_dispatcher();
+    sql_wait(conn, WAIT_MS, QUIET);
+    search_fake_busy(fake, 2);
+    search_fake_limit(fake, 4000);
+    sql_run(conn, "insert into posts select 'r' || i, repeat('x', 100) from generate_series(1, 200) i;"
+                  "insert into posts values ('huge', repeat('y', 5000))");
+    wait_documents(conn, _i, fake, 200);
+    sql_wait(conn, WAIT_MS, QUIET);
+    ck_assert_int_eq(sql_int(conn, POISONED), 1); // the one that never fits
+    ck_assert_int_ge(sql_int(conn, "select count(*) from rowbell.attempts where status = 429"), 1);
+    ck_assert_str_eq(search_fake_complaint(fake), "");
+}
+END_TEST
+
+START_TEST(a_target_that_is_away_is_waited_for) {
+    PGconn *conn = fresh();
+    const char *down_s = getenv("ROWBELL_TEST_DOWN_S");
+    struct timespec down = {.tv_sec = down_s ? atoi(down_s) : 5};
+    struct search_fake *fake = add_index(conn, _i, "null", ", \"max_in_flight\": 50");
+    start_relay();
+    start_dispatcher();
+    sql_wait(conn, WAIT_MS, QUIET);
+    search_fake_down(fake, true);
+    sql_run(conn, "insert into posts select 'r' || i, 'row ' || i from generate_series(1, 400) i");
+    sql_wait(conn, WAIT_MS,
+             "select failing_since is not null and last_error <> '' from rowbell.subscription_state st join "
+             "rowbell.subscriptions s on s.id = st.subscription_id and s.kind = 'index'");
+    nanosleep(&down, NULL); // this is what the test is about
+    sql_run(
+        conn,
+        "update posts set title = title || '!' where n is null and id like '%7'; delete from posts where id like '%3'");
+    int64_t tried = attempts_of_index(conn);
+    ck_assert_msg(tried < 400, "%lld attempts while it was away", (long long)tried); // it is left alone in between
+    search_fake_down(fake, false);
+    sql_wait(conn, WAIT_MS + 15000, QUIET);
+    compare(conn, _i, fake, "null");
+    ck_assert_int_eq(sql_int(conn, POISONED), 0);
+    ck_assert_str_eq(
+        sql_text(conn, "select failing_since is null from rowbell.subscription_state st join rowbell.subscriptions s "
+                       "on s.id = st.subscription_id and s.kind = 'index'"),
+        "t");
+}
+END_TEST
+
+START_TEST(a_wrong_authorization_says_so) {
+    PGconn *conn = fresh();
+    struct search_fake *fake = add_index(conn, _i, "null", "");
+    sql_run(conn, "update rowbell.subscriptions set secrets = '{plain:wrong}' where kind = 'index'");
+    start_relay();
+    start_dispatcher();
+    sql_run(conn, "insert into posts values ('a', 'b')");
+    sql_wait(conn, WAIT_MS,
+             "select last_error like '%401%refuses our authorization%' from rowbell.subscription_state st join "
+             "rowbell.subscriptions s on s.id = st.subscription_id and s.kind = 'index'");
+    char sql[200];
+    snprintf(sql, sizeof sql, "update rowbell.subscriptions set secrets = array['plain:%s'] where kind = 'index'",
+             targets[_i].authorization);
+    sql_run(conn, sql);
+    wait_documents(conn, _i, fake, 1);
+    ck_assert_int_eq(sql_int(conn, POISONED), 0);
+}
+END_TEST
+
+START_TEST(a_truncate_clears_and_a_collection_event_reindexes) {
+    PGconn *conn = fresh();
+    struct search_fake *fake = add_index(conn, _i, "null", "");
+    start_relay();
+    start_dispatcher();
+    sql_run(conn, "insert into posts select 'r' || i, 'row ' || i from generate_series(1, 700) i");
+    wait_documents(conn, _i, fake, 700);
+    sql_run(conn, "begin; truncate posts; insert into posts values ('kept', 'k'); commit");
+    wait_documents(conn, _i, fake, 1);
+    sql_run(conn,
+            "begin; set local rowbell.capture = 'collection'; insert into posts select 'c' || i, 'row ' || i from "
+            "generate_series(1, 1200) i; commit");
+    wait_documents(conn, _i, fake, 1201);
+    sql_wait(conn, WAIT_MS, QUIET);
+    compare(conn, _i, fake, "null");
+}
+END_TEST
+
+START_TEST(a_rebuild_begins_anew_and_survives_a_kill) {
+    PGconn *conn = fresh();
+    sql_run(conn, "insert into posts select 'r' || i, 'row ' || i from generate_series(1, 4000) i");
+    struct search_fake *fake = add_index(conn, _i, "null", "");
+    start_relay();
+    struct daemon *daemon = start_dispatcher();
+    sql_wait(conn, WAIT_MS, "select rows_done >= 500 from rowbell.index_walks");
+    kill_hard(daemon);
+    int64_t done = sql_int(conn, "select rows_done from rowbell.index_walks");
+    sql_run(conn, "update rowbell.jobs set lease_until = now() where lease_token is not null"); // as when the lease has run out
+    start_dispatcher();
+    sql_wait(conn, WAIT_MS, "select phase = 'done' from rowbell.index_walks");
+    sql_wait(conn, WAIT_MS, QUIET);
+    compare(conn, _i, fake, "null");
+    // It went on where it was, but for the step that was cut off.
+    ck_assert_int_lt(done, 4000);
+    ck_assert_int_eq(sql_int(conn, "select rows_done from rowbell.index_walks"), 4000);
+    // Documents that should not be there, and rows that are not: only a rebuild finds them.
+    sql_run(
+        conn,
+        "alter table posts disable trigger user; delete from posts where id like '%7'; update posts set title = 'new' "
+        "where id like '%1'; insert into posts values ('silent', 's'); alter table posts enable trigger user");
+    char sql[200];
+    snprintf(sql, sizeof sql, "select count(*) from rowbell.rebuild_index('%s')", targets[_i].name);
+    ck_assert_int_eq(sql_int(conn, sql), 1);
+    sql_wait(conn, WAIT_MS,
+             "select phase = 'done' and covered_to >= (select max(seq) from rowbell.events) from rowbell.index_walks");
+    sql_wait(conn, WAIT_MS, QUIET);
+    compare(conn, _i, fake, "null");
+    ck_assert_int_eq(sql_int(conn, POISONED), 0);
+}
+END_TEST
+
+START_TEST(search_finds_ranks_and_escapes) {
+    PGconn *conn = fresh();
+    sql_run(conn, "insert into posts (id, title, tenant) values ('1', 'Running <b>shoes</b> & more', 't1'), ('2', "
+                  "'Shoe polish', 't2'), "
+                  "('3', 'a run in the park', 't1')");
+    add_index(conn, POSTGRES, "null", ", \"columns\": [\"title\", \"tenant\"], \"language\": \"english\"");
+    start_relay();
+    start_dispatcher();
+    wait_documents(conn, POSTGRES, NULL, 3);
+    ck_assert_str_eq(sql_text(conn, "select string_agg(key, ' ' order by key) from rowbell.search_documents('shoes')"),
+                     "1 2");
+    ck_assert_str_eq(sql_text(conn, "select string_agg(key, ' ') from rowbell.search_documents('shoe', 't2')"), "2");
+    ck_assert_str_eq(sql_text(conn, "select string_agg(key, ' ') from rowbell.search_documents('run -park', 't1')"),
+                     "1");
+    ck_assert_str_eq(
+        sql_text(
+            conn,
+            "select string_agg(key, ' ') from rowbell.search_documents('\"shoe polish\" or park') where key <> '3'"),
+        "2");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.search_documents('shoes', null, 1)"), 1);
+    const char *headline = sql_text(conn, "select headline from rowbell.search_documents('running') where key = '1'");
+    ck_assert_ptr_nonnull(strstr(headline, "<mark>Running</mark>"));
+    ck_assert_ptr_null(strstr(headline, "<b>"));
+    ck_assert_str_eq(sql_text(conn, "select document::text from rowbell.search where key = '2'"),
+                     "{\"title\": \"Shoe polish\", \"tenant\": \"t2\"}");
+    // Removing the subscription removes its documents.
+    sql_run(conn, "select rowbell.remove_subscription('postgres')");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.search"), 0);
+}
+END_TEST
+
+START_TEST(a_missing_grant_is_named_and_healed) { // least privilege is enough, too
+    PGconn *conn = fresh();
+    sql_run(conn, "insert into posts values ('a', 'b')");
+    add_index(conn, POSTGRES, "null", "");
+    start_relay();
+    start("rowbell-dispatcher",
+          (const char *const[]){"--lanes", "index", "--database-url", fixture_login("rowbell_dispatcher"), NULL});
+    sql_run(conn, "update posts set title = 'c'");
+    sql_wait(
+        conn, WAIT_MS,
+        "select last_error like '%permission denied for table posts: grant select on public.posts to%' from "
+        "rowbell.subscription_state st join rowbell.subscriptions s on s.id = st.subscription_id and s.kind = 'index'");
+    sql_run(conn, "grant select on posts to rowbell_dispatcher");
+    wait_documents(conn, POSTGRES, NULL, 1);
+    sql_wait(conn, WAIT_MS, QUIET);
+    ck_assert_int_eq(sql_int(conn, POISONED), 0);
+}
+END_TEST
+
+START_TEST(keys_of_every_type_find_their_row) {
+    PGconn *conn = fresh();
+    sql_run(conn,
+            "create table odd (a numeric, b timestamptz, c bytea, d bool, e char(5), primary key (a, b, c, d, e));"
+            "create table part (id int, at date, v text, primary key (id, at)) partition by range (at);"
+            "create table part_1 partition of part for values from ('2026-01-01') to ('2027-01-01');"
+            "select rowbell.publish('odd'), rowbell.publish('part');"
+            "select rowbell.add_index('i', '{odd.*,part.*}', null, '{\"target\": \"postgres\"}')");
+    start_relay();
+    start_dispatcher();
+    sql_wait(conn, WAIT_MS, QUIET);
+    sql_run(conn, "set timezone = 'Asia/Tokyo'; insert into odd values (1.50, '2026-01-01 00:00:00.123456+09', "
+                  "'\\x00ff', true, 'ä/'), "
+                  "('NaN', 'infinity', '', false, '%2F'); insert into part values (1, '2026-05-05', 'x'); insert into "
+                  "part_1 values (2, '2026-05-06', 'y')");
+    sql_wait(conn, WAIT_MS, "select count(*) = 4 from rowbell.search");
+    sql_run(conn, "delete from odd where a = 'NaN'; update part set id = 3 where id = 1");
+    sql_wait(conn, WAIT_MS,
+             "select count(*) = 3 and count(*) filter (where key = '3/2026-05-05') = 1 from rowbell.search");
+    ck_assert_str_eq(sql_text(conn, "select document ->> 'a' from rowbell.search where name = 'odd'"), "1.50");
+}
+END_TEST
+
+START_TEST(bad_options_are_refused) {
+    PGconn *conn = fresh();
+    sql_run(conn, "create table keyless (v text); select rowbell.publish('keyless')");
+    static const char *const bad[] = {
+        "'i', '{posts.*}'",
+        "'i', '{posts.*}', null, '{\"target\": \"solr\"}'",
+        "'i', '{posts.*}', null, '{\"target\": \"opensearch\"}'",
+        "'i', '{posts.*}', null, '{\"target\": \"opensearch\", \"url\": \"http://a\"}'",
+        "'i', '{posts.*}', null, '{\"target\": \"opensearch\", \"url\": \"https://u:p@a\"}'",
+        "'i', '{posts.*}', null, '{\"target\": \"opensearch\", \"url\": \"https://a\", \"index\": \"all\"}'",
+        "'i', '{posts.*}', null, '{\"target\": \"postgres\", \"url\": \"https://a\"}'",
+        "'i', '{posts.*}', null, '{\"target\": \"postgres\", \"language\": \"klingon\"}'",
+        "'i', '{posts.*}', null, '{\"target\": \"postgres\", \"columns\": []}'",
+        "'i', '{posts.*}', null, '{\"target\": \"postgres\", \"colour\": 1}'",
+        "'i', '{posts.*}', null, '{\"target\": \"meilisearch\", \"url\": \"https://a\", \"authorization\": \"a\\nb\"}'",
+        "'i', '{keyless.*}', null, '{\"target\": \"postgres\"}'",
+        "'not a name', '{posts.*}', null, '{\"target\": \"postgres\"}'",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char sql[400];
+        snprintf(sql, sizeof sql, "select rowbell.add_index(%s)", bad[i]);
+        ck_assert_str_eq(sql_error(conn, sql), "22023");
+    }
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.subscriptions where kind = 'index'"), 0);
+}
+END_TEST
+
+// ---- Random interleaving
+
+struct writer {
+    pthread_t thread;
+    char url[400];
+    unsigned seed;
+    uint64_t end_s;
+    int changes;
+};
+
+static void *write_at_random(void *arg) {
+    struct writer *writer = arg;
+    static const char *const operations[] = {
+        "insert into posts values ('k%d', 'v%d', 't%d', null, %d) on conflict do nothing",
+        "update posts set title = 'v%2$d', n = %4$d where id = 'k%1$d'",
+        "update posts set tenant = 't%3$d' where id = 'k%1$d'",
+        "delete from posts where id = 'k%1$d'",
+        "update posts set id = 'k%4$d' where id = 'k%1$d'",
+        "update posts set deleted_at = case when deleted_at is null then now() end where id = 'k%1$d'",
+        "begin; update posts set title = 'never' where id = 'k%1$d'; rollback",
+        "begin; update posts set title = 'a%2$d' where id = 'k%1$d'; update posts set title = 'b%2$d' where id = "
+        "'k%1$d'; commit",
+    };
+    PGconn *conn = PQconnectdb(writer->url);
+    while ((uint64_t)time(NULL) < writer->end_s) {
+        int which = rand_r(&writer->seed) % 11;
+        char sql[300];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        snprintf(sql, sizeof sql, operations[which < 8 ? which : which % 2], rand_r(&writer->seed) % ROWS,
+                 rand_r(&writer->seed), rand_r(&writer->seed) % 3, rand_r(&writer->seed) % ROWS);
+#pragma GCC diagnostic pop
+        PQclear(PQexec(conn, sql)); // a key that is taken, or a deadlock, is part of the game
+        if (PQtransactionStatus(conn) != PQTRANS_IDLE)
+            PQclear(PQexec(conn, "rollback"));
+        writer->changes++;
+    }
+    PQfinish(conn);
+    return NULL;
+}
+
+START_TEST(whatever_happens_the_index_equals_the_tables) {
+    PGconn *conn = fresh();
+    static struct writer writers[WRITERS];
+    struct search_fake *fakes[TARGETS];
+    struct daemon *daemons[2];
+    const char *given = getenv("ROWBELL_TEST_SEED");
+    unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)time(NULL);
+    fprintf(stderr, "ROWBELL_TEST_SEED=%u\n", seed);
+    for (int target = 0; target < TARGETS; target++)
+        fakes[target] = add_index(conn, target, target == ELASTICSEARCH ? "'t1'" : "null", "");
+    start_relay();
+    for (int i = 0; i < 2; i++)
+        daemons[i] = start_dispatcher();
+    for (int i = 0; i < WRITERS; i++) {
+        snprintf(writers[i].url, sizeof writers[i].url, "postgresql://%s@%s:%s/%s", PQuser(conn), PQhost(conn),
+                 PQport(conn), PQdb(conn));
+        if (PQpass(conn) && PQpass(conn)[0])
+            snprintf(writers[i].url, sizeof writers[i].url, "postgresql://%s:%s@%s:%s/%s", PQuser(conn), PQpass(conn),
+                     PQhost(conn), PQport(conn), PQdb(conn));
+        writers[i].seed = seed + (unsigned)i;
+        writers[i].end_s = (uint64_t)time(NULL) + 6;
+        ck_assert_int_eq(pthread_create(&writers[i].thread, NULL, write_at_random, &writers[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        struct timespec pause = {.tv_nsec = 1000000L * (400 + rand_r(&seed) % 600)};
+        nanosleep(&pause, NULL); // between two kills
+        kill_hard(daemons[i % 2]);
+        if (i == 2) { // an event of the whole table in the middle of it
+            PQclear(PQexec(conn, "begin; set local rowbell.capture = 'collection'; update posts set n = 0; commit"));
+            if (PQtransactionStatus(conn) != PQTRANS_IDLE)
+                PQclear(PQexec(conn, "rollback"));
+        }
+        daemons[i % 2] = start_dispatcher();
+    }
+    int changes = 0;
+    for (int i = 0; i < WRITERS; i++) {
+        pthread_join(writers[i].thread, NULL);
+        changes += writers[i].changes;
+    }
+    ck_assert_int_gt(changes, 500);
+    sql_wait(conn, 60000, QUIET); // the leases of those that were killed run out first
+    ck_assert_int_eq(sql_int(conn, POISONED), 0);
+    for (int target = 0; target < TARGETS; target++)
+        compare(conn, target, fakes[target], target == ELASTICSEARCH ? "'t1'" : "null");
+}
+END_TEST
+
+static void add_tests(Suite *suite) {
+    TCase *targets_case = suite_case(suite, "targets", 60);
+    tcase_add_loop_test(targets_case, an_import_is_searchable_in_seconds, 0, TARGETS);
+    tcase_add_loop_test(targets_case, rows_that_go_take_their_documents_along, 0, TARGETS);
+    tcase_add_loop_test(targets_case, one_bad_document_does_not_fail_its_batch, 0, TARGETS);
+    tcase_add_loop_test(targets_case, a_truncate_clears_and_a_collection_event_reindexes, 0, TARGETS);
+    tcase_add_loop_test(targets_case, a_rebuild_begins_anew_and_survives_a_kill, 0, TARGETS);
+    TCase *engines = suite_case(suite, "engines", 150);
+    tcase_add_loop_test(engines, too_many_and_too_large_are_handled, OPENSEARCH, TARGETS);
+    tcase_add_loop_test(engines, a_target_that_is_away_is_waited_for, OPENSEARCH, TARGETS);
+    tcase_add_loop_test(engines, a_wrong_authorization_says_so, OPENSEARCH, TARGETS);
+    TCase *postgres = suite_case(suite, "postgres", 60);
+    tcase_add_test(postgres, search_finds_ranks_and_escapes);
+    tcase_add_test(postgres, a_missing_grant_is_named_and_healed);
+    tcase_add_test(postgres, keys_of_every_type_find_their_row);
+    tcase_add_test(postgres, bad_options_are_refused);
+    TCase *property = suite_case(suite, "property", 120);
+    tcase_add_test(property, whatever_happens_the_index_equals_the_tables);
+}
+
+int main(void) {
+    return suite_main("index", add_tests);
+}
