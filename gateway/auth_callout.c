@@ -170,19 +170,18 @@ static bool check(void *self, const struct http_exchange *exchange, const struct
         log_failure(way, "too many calls in flight");
         return auth_unavailable(ret_answer);
     }
-    struct buffer cookie = {0};
-    struct buffer bearer = {0};
+    struct buffer cookies = {0};
+    struct buffer lines[2] = {0};
     const char *headers[4] = {"accept: application/json"};
     size_t count = 1;
-    buffer_text(&cookie, "cookie: ");
-    size_t empty = cookie.length;
-    auth_cookies(request, &cookie);
-    if (cookie.length > empty) {
-        headers[count++] = cookie.bytes;
+    auth_cookies(request, &cookies);
+    if (cookies.length > 0) {
+        buffer_format(&lines[0], "cookie: %s", cookies.bytes);
+        headers[count++] = lines[0].bytes;
     }
     if (authorization) {
-        buffer_format(&bearer, "authorization: %s", authorization);
-        headers[count++] = bearer.bytes;
+        buffer_format(&lines[1], "authorization: %s", authorization);
+        headers[count++] = lines[1].bytes;
     }
     struct call *call = memory_alloc(sizeof *call);
     *call = (struct call){way, done, arg};
@@ -198,8 +197,9 @@ static bool check(void *self, const struct http_exchange *exchange, const struct
                          .answer_max_bytes = ANSWER_MAX_BYTES,
                      },
                      on_outcome, call);
-    buffer_free(&cookie);
-    buffer_free(&bearer);
+    buffer_free(&cookies);
+    buffer_free(&lines[0]);
+    buffer_free(&lines[1]);
     return false;
 }
 
