@@ -66,3 +66,4 @@ bool run_doctor(struct cli *cli, struct error *ret_error);
 bool run_status(struct cli *cli, struct error *ret_error);
 bool run_generate_client(struct cli *cli, struct error *ret_error);
 bool run_tail(struct cli *cli, struct error *ret_error);
+bool run_dev(struct cli *cli, struct error *ret_error);

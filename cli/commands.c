@@ -135,6 +135,13 @@ static const struct command_option generate_client_options[] = {
     {0},
 };
 
+static const struct command_option dev_options[] = {
+    {"listen", "ADDRESS:PORT", "where the gateway serves GET /events and its demo page (127.0.0.1:8080)"},
+    {"allow-egress", "CIDR", "addresses that webhooks may be sent to, besides this machine's own; repeat it for more"},
+    {"cors-origin", "ORIGIN", "web origin that may read the stream; repeat it for more"},
+    {0},
+};
+
 // Commands of one group stand together.
 const struct command commands[] = {
     {"migrate", "", 0, 0, "Create the schema, or bring it up to this program's version", migrate_options, run_migrate},
@@ -171,6 +178,7 @@ const struct command commands[] = {
     {"doctor", "", 0, 0, "Say what is wrong with this installation, and what to do; exit 5 if anything is", NULL,
      run_doctor},
     {"tail", "", 0, 0, "Follow the stream of a gateway as a client does", tail_options, run_tail},
+    {"dev", "", 0, 0, "Run relay, dispatcher and gateway on this database until Ctrl-C", dev_options, run_dev},
     {"generate client", "", 0, 0, "Write TypeScript: the query keys of the published tables", generate_client_options,
      run_generate_client},
     {0},

@@ -266,6 +266,75 @@ START_TEST(test_subscription_test) {
 }
 END_TEST
 
+static pid_t child_of(const struct daemon *daemon, const char *name) {
+    char pattern[64];
+    snprintf(pattern, sizeof(pattern), "rowbell-%s runs as process ", name);
+    const char *found = strstr(daemon->log, pattern);
+    ck_assert_ptr_nonnull(found);
+    return atoi(found + strlen(pattern));
+}
+
+static struct daemon *start_dev(void) {
+    static const char *const arguments[] = {"dev", "--listen", "127.0.0.1:0", NULL};
+    struct daemon *daemon = daemon_start("rowbell", arguments);
+    daemon_wait_log(daemon, "event=relay_started", 10000);
+    daemon_wait_log(daemon, "event=dispatcher_started", 10000);
+    daemon_wait_log(daemon, "event=gateway_started", 10000);
+    return daemon;
+}
+
+// Ended; whoever inherited it may not have taken leave of it.
+static bool is_gone(pid_t pid) {
+    char path[64], stat[200] = "";
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        return true;
+    bool read = fgets(stat, sizeof(stat), file) != NULL;
+    fclose(file);
+    const char *state = strrchr(stat, ')');
+    return !read || state == NULL || state[2] == 'Z';
+}
+
+static bool are_gone(void *arg) {
+    const pid_t *children = arg;
+    return is_gone(children[0]) && is_gone(children[1]) && is_gone(children[2]);
+}
+
+START_TEST(test_dev_runs_all_and_stops_all) {
+    set_up();
+    expect_status(RUN("publish", "posts"), 0);
+    struct receiver *receiver = receiver_start();
+    add_endpoint("w", receiver_url(receiver));
+    struct daemon *daemon = start_dev();
+    sql_run(conn, "insert into posts values ('p1', 't1', 'x')");
+    receiver_wait(receiver, 1, 10000); // through relay and dispatcher, to this machine
+    sql_wait(conn, 10000, "select count(*) > 1 from rowbell.stream_log");
+    pid_t children[] = {child_of(daemon, "relay"), child_of(daemon, "dispatcher"), child_of(daemon, "gateway")};
+    daemon_signal(daemon, SIGINT);
+    ck_assert_int_eq(daemon_wait_exit(daemon, 20000), 0);
+    ck_assert(are_gone(children));
+}
+END_TEST
+
+START_TEST(test_dev_ends_with_any_of_its_children) {
+    set_up();
+    struct daemon *daemon = start_dev();
+    pid_t children[] = {child_of(daemon, "relay"), child_of(daemon, "dispatcher"), child_of(daemon, "gateway")};
+    kill(children[1], SIGKILL);
+    ck_assert_int_eq(daemon_wait_exit(daemon, 20000), 1);
+    expect_text(daemon->log, "rowbell-dispatcher ended with signal 9, so the others were stopped");
+    ck_assert(are_gone(children));
+
+    daemon = start_dev(); // killed itself, it takes them along
+    pid_t others[] = {child_of(daemon, "relay"), child_of(daemon, "dispatcher"), child_of(daemon, "gateway")};
+    daemon_signal(daemon, SIGKILL);
+    daemon_wait_exit(daemon, 5000);
+    wait_for(are_gone, others, 20000, "the children to end");
+    expect_status(RUN("dev", "--database-url", "postgres://nobody@127.0.0.1:1/x"), 3);
+}
+END_TEST
+
 START_TEST(test_subscription_set) {
     set_up();
     expect_status(RUN("subscription", "add", "webhook", "w", "https://a.example/", "--type", "*", "--deadline", "2s",
@@ -947,6 +1016,8 @@ static void add_tests(Suite *suite) {
     tcase_add_test(database, test_replay);
     tcase_add_test(database, test_subscription_set);
     tcase_add_test(database, test_subscription_test);
+    tcase_add_test(database, test_dev_runs_all_and_stops_all);
+    tcase_add_test(database, test_dev_ends_with_any_of_its_children);
     tcase_add_test(database, test_secrets_are_sealed_at_once_where_the_key_is);
     tcase_add_test(database, test_other_kinds_of_secrets);
     tcase_add_test(database, test_secrets_rekey);
