@@ -56,6 +56,14 @@ export class Fleet {
         this.#spawn(member);
     }
 
+    // name -> processor time so far (s), from /proc/PID/stat.
+    cpuSeconds() {
+        return new Map([...this.#members.values()].filter((member) => member.child?.pid).map(({ name, child }) => {
+            const fields = readFileSync(`/proc/${child.pid}/stat`, 'utf8').replace(/^.*\) /, '').split(' ');
+            return [name, (Number(fields[11]) + Number(fields[12])) / 100];
+        }));
+    }
+
     // SIGTERM to all. Returns how long the slowest took (ms).
     async stop() {
         this.#stopping = true;

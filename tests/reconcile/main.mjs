@@ -10,6 +10,7 @@ import { loginsMake, pgbenchRun, prepare, recorderRun } from './load.mjs';
 import { Receiver } from './receiver.mjs';
 import { account, exitCode, lastLine, percentile, table } from './report.mjs';
 import { roam, Subscriber } from './subscribers.mjs';
+import { Wire } from './wire.mjs';
 
 // The least that the dispatcher takes: the request deadline of 20 s and a margin. What a killed dispatcher had in flight
 // is sent again after so long.
@@ -17,15 +18,19 @@ const LEASE_S = 25;
 const DRAIN_S = LEASE_S + 30;
 const KILL_EVERY_MS = 2000;
 const DETAILS_MOST = 20;
+const HOT_SHARE = 0.2; // of a core: what no process may use while it only waits for a server
 
 const { values: options } = parseArgs({
     options: {
         seconds: { type: 'string' }, rate: { type: 'string' }, faults: { type: 'boolean', default: false },
+        outage: { type: 'string', default: '0' },
         'database-url': { type: 'string' }, 'redis-url': { type: 'string' }, binaries: { type: 'string' },
         pgbench: { type: 'string' }, directory: { type: 'string' }, 'gateway-port': { type: 'string', multiple: true },
     },
 });
-const seconds = Number(options.seconds);
+const outage = Number(options.outage);
+// Two outages, and what is normal before, between and after them.
+const seconds = Math.max(Number(options.seconds), outage ? 2 * outage + 9 : 0);
 const rate = Number(options.rate);
 const say = (text) => process.stderr.write(`${text}\n`);
 
@@ -36,7 +41,17 @@ ending.signal.addEventListener('abort', () => load.abort());
 const client = new pg.Client(options['database-url']); // reads what happened; all others have a login of their own
 let logins;
 const receiver = new Receiver();
-const fleet = new Fleet(options.directory, { PATH: process.env.PATH, REDIS_URL: options['redis-url'] });
+// Our processes reach their servers through these; the application reaches the database directly.
+const wires = { database: new Wire(), redis: new Wire() };
+const throughWire = async (name, url) => {
+    const wired = new URL(url);
+    wired.port = await wires[name].lay(wired.hostname, Number(wired.port));
+    return wired.href;
+};
+const fleet = new Fleet(options.directory, {
+    PATH: process.env.PATH,
+    REDIS_URL: outage ? await throughWire('redis', options['redis-url']) : options['redis-url'],
+});
 const gatewayUrls = options['gateway-port'].map((port) => `http://127.0.0.1:${port}`);
 let subscribers = [];
 
@@ -57,12 +72,14 @@ try {
     for (const subscriber of subscribers) subscriber.close();
     fleet.kill();
     receiver.close();
+    for (const wire of Object.values(wires)) wire.close();
     await client.end().catch(() => {});
 }
 
 async function reconcile() {
     await client.connect();
     logins = await loginsMake(client, options['database-url']);
+    if (outage) for (const program of ['relay', 'dispatcher', 'gateway']) logins[program] = await throughWire('database', logins[program]);
     receiver.trust(await prepare(options.pgbench, logins.app, await receiver.listen()));
     await startFleet();
     subscribers = [
@@ -111,13 +128,14 @@ async function loadRun() {
     say(`load: ${rate} transactions a second for ${seconds} s${options.faults ? ', one process killed every 2 s' : ''}`);
     const roaming = roam(subscribers.at(-1), gatewayUrls, load.signal);
     const killing = options.faults ? kill(load.signal) : null;
+    const cutting = outage ? cut(load.signal) : null;
     const recording = recorderRun(logins.app, Math.max(1, rate / 10), load.signal);
     try {
         await Promise.race([pgbenchRun(options.pgbench, logins.app, rate, seconds, ending.signal), recording]);
     } finally {
         load.abort();
     }
-    await Promise.all([roaming, killing]);
+    await Promise.all([roaming, killing, cutting]);
     return recording;
 }
 
@@ -129,6 +147,25 @@ async function kill(signal) {
         const name = names[Math.floor(Math.random() * names.length)];
         await fleet.killAndRestart(name);
         say(`killed ${name}`);
+    }
+}
+
+// The database, then Redis, are away for `outage` seconds: half of the time refused, half of it silent.
+async function cut(signal) {
+    for (const [name, wire] of Object.entries(wires)) {
+        await sleep(3000, signal);
+        const before = fleet.cpuSeconds();
+        for (const state of ['refused', 'silent']) {
+            wire.set(state);
+            say(`the ${name} is ${state} for ${outage / 2} s`);
+            await sleep(outage * 500, signal);
+        }
+        for (const [member, used] of fleet.cpuSeconds()) {
+            const share = (used - before.get(member)) / outage;
+            if (name === 'database' && share > HOT_SHARE) fleet.problems.push(`${member} used ${(share * 100).toFixed(0)} % of a core without a ${name}`);
+        }
+        wire.set('open');
+        say(`the ${name} is back`);
     }
 }
 
