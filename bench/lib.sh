@@ -18,7 +18,7 @@ bench_start() {
     database_url=$pg_url/bench
     migrate "$database_url" >"$run/migrate.log" 2>&1 || { cat "$run/migrate.log" >&2 && die 'rowbell migrate failed'; }
     printf '%s, %s cores, %s, PostgreSQL %s, fsync on, shared_buffers 512 MB\n\n' \
-        "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" "$(nproc)" \
+        "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" "$(nproc --all)" \
         "$(sed -n 's/^MemTotal: *//p' /proc/meminfo)" "$(sql 'show server_version')"
 }
 

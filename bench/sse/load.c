@@ -261,14 +261,12 @@ static struct publisher *idle_publisher(void) {
 
 static const char *http_path;
 
+// A channel has one connection, so that its events stay in order; requests do not wait for answers.
 static bool publish_http(const struct event *events, int count) {
-    struct publisher *publisher = idle_publisher();
+    struct publisher *publisher = &publishers[events[0].channel % PUBLISHERS];
     char event[128];
     char path[256];
     char text[1024];
-    if (!publisher) {
-        return false;
-    }
     size_t length = event_text(event, sizeof event, events[0].number);
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     snprintf(path, sizeof path, http_path, events[0].channel);
@@ -276,8 +274,6 @@ static bool publish_http(const struct event *events, int count) {
                      "POST %s HTTP/1.1\r\nHost: x\r\nX-EventSource-Event: change\r\nContent-Type: text/plain\r\n"
                      "Content-Length: %zu\r\n\r\n%s",
                      path, length, event);
-    publisher->busy = true;
-    publisher->length = 0;
     write_all(publisher->fd, text, (size_t)n);
     return true;
 }
@@ -395,6 +391,14 @@ static const struct {
 };
 static int way = -1;
 
+static int publish_port;
+
+static void publisher_connect(struct publisher *publisher) {
+    publisher->fd = connect_to(publish_port, 0, true);
+    publisher->busy = false;
+    watch(publisher->fd, EPOLLIN, (uint64_t)options.connections + (uint64_t)(publisher - publishers), EPOLL_CTL_ADD);
+}
+
 static void publishers_start(void) {
     const char *colon = strchr(options.publish, ':');
     size_t length = (size_t)(colon - options.publish);
@@ -408,11 +412,10 @@ static void publishers_start(void) {
         exit(2);
     }
     char *rest;
-    int port = (int)strtol(colon + 1, &rest, 10);
+    publish_port = (int)strtol(colon + 1, &rest, 10);
     http_path = *rest == ':' ? rest + 1 : "/";
     for (int i = 0; i < ways[way].connections; i++) {
-        publishers[i].fd = connect_to(port, 0, true);
-        watch(publishers[i].fd, EPOLLIN, (uint64_t)options.connections + (uint64_t)i, EPOLL_CTL_ADD);
+        publisher_connect(&publishers[i]);
     }
     if (ways[way].publish == publish_rowbell) {
         rowbell_start();
@@ -422,13 +425,22 @@ static void publishers_start(void) {
 static void publisher_readable(struct publisher *publisher) {
     ssize_t n = recv(publisher->fd, publisher->answer + publisher->length,
                      sizeof publisher->answer - 1 - publisher->length, MSG_DONTWAIT);
+    if (n == 0 && ways[way].connections > 1) {
+        close(publisher->fd); // it was the last request of this connection
+        publisher_connect(publisher);
+        return;
+    }
     if (n <= 0) {
         if (n == 0 || errno != EAGAIN) {
             die("the publishing connection was closed");
         }
         return;
     }
-    if (ways[way].connections == 1) {
+    if (ways[way].publish != publish_pushpin) {
+        if (memmem(publisher->answer, (size_t)n, "HTTP/1.1 4", 10) || memmem(publisher->answer, (size_t)n, "-ERR", 4)) {
+            fprintf(stderr, "load: publish refused: %.*s\n", (int)n, publisher->answer);
+            exit(1);
+        }
         return; // nobody waits for it
     }
     publisher->length += (size_t)n;
@@ -444,6 +456,9 @@ static void publisher_readable(struct publisher *publisher) {
     const char *size = strcasestr(publisher->answer, "\ncontent-length:");
     bool whole = size ? publisher->length - (size_t)(body + 4 - publisher->answer) >= strtoul(size + 16, NULL, 10)
                       : strcasestr(publisher->answer, "\ntransfer-encoding:") == NULL || strstr(body, "\r\n0\r\n\r\n");
+    if (whole && strcasestr(publisher->answer, "\nconnection: close")) {
+        return; // free when it has been closed and opened again
+    }
     publisher->busy = !whole;
 }
 
