@@ -203,8 +203,8 @@ static void send_ended(struct dispatcher *d, struct job *job, const struct attem
     touch(d);
 }
 
-static void reject(struct dispatcher *d, struct job *job, const char *why) {
-    struct attempt_outcome outcome = {.verdict = VERDICT_REJECTED,
+static void reject(struct dispatcher *d, struct job *job, enum verdict verdict, const char *why) {
+    struct attempt_outcome outcome = {.verdict = verdict,
                                       .class = CLASS_REJECTED,
                                       .dns_ms = -1,
                                       .connect_ms = -1,
@@ -262,11 +262,12 @@ static void claim_received(struct dispatcher *d, const struct claimed_job *claim
                  LOG_INT("lost", claimed->lost), LOG_INT("alone", claimed->lost_alone));
     DL_APPEND(d->sending, job);
     if (!claimed->event_id)
-        reject(d, job, "the event is not in rowbell.events any more");
+        reject(d, job, VERDICT_REJECTED, "the event is not in rowbell.events any more");
     else if (claimed->lost_alone >= LOST_MOST)
-        reject(d, job, "the dispatcher that sent it, and nothing else, died three times");
+        reject(d, job, VERDICT_REJECTED, "the dispatcher that sent it, and nothing else, died three times");
     else if (!job->version->prepared)
-        reject(d, job, job->version->fault.text);
+        // A dispatcher without the right key is the operator's to mend, and no reason to give jobs up.
+        reject(d, job, job->version->fault.code == ERROR_KEY ? VERDICT_RETRY : VERDICT_REJECTED, job->version->fault.text);
     else
         d->sink->send(d->sink->arg, &job->delivery, sink_is_done, job);
 }
@@ -546,8 +547,11 @@ static void leases_counted(void *arg, const struct lease_count *counts, size_t c
         else if (is_gone(d, counts[i].owner, now))
             cuts[cut_count++] = counts[i];
         struct endpoint *endpoint = endpoint_find(&d->endpoints, counts[i].subscription_id);
-        if (endpoint)
-            endpoint->foreign_leases += counts[i].leases;
+        if (!endpoint)
+            continue;
+        endpoint->foreign_leases += counts[i].leases;
+        if (d->counted & shard_bit(shard_of(endpoint->id))) // sent at an unknown time, at the latest now
+            pace_continue(&endpoint->pace, now, 0);
     }
     if (cut_count && d->up) {
         log_info("leases_cut", LOG_TEXT("lane", d->options.lane), LOG_INT("leases", cut_count));

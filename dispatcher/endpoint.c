@@ -9,7 +9,8 @@
 
 enum {
     MAX_IN_FLIGHT_MOST = 1000,
-    FAILING_MS = 5000, // a former owner saw no success for longer: it is probed first
+    IDLE_STALE_MS = 1000, // a success is written down once a second
+    FAILING_MS = 5000,    // a former owner saw no success for longer: it is probed first
 };
 
 static bool read_number(struct json_object *root, const char *key, double least, double most, bool whole, double *value,
@@ -147,12 +148,14 @@ void endpoint_table_apply(struct endpoint_table *table, const struct subscriptio
     endpoint->latency_ms = 0;
     endpoint->faults = 0;
     endpoint->failing = change->failing_ms > FAILING_MS;
+    endpoint->probing = false;
     endpoint->probe_at_ms = now_ms;
     endpoint->probe_wait_ms = ENDPOINT_PROBE_FIRST_MS;
     endpoint->ramp = (struct pace_ramp){0};
     pace_set(&endpoint->pace, endpoint->version->rate, now_ms);
     if (change->idle_ms >= 0)
-        pace_continue(&endpoint->pace, now_ms, (uint64_t)change->idle_ms);
+        pace_continue(&endpoint->pace, now_ms,
+                      change->idle_ms > IDLE_STALE_MS ? (uint64_t)change->idle_ms - IDLE_STALE_MS : 0);
     endpoint->release_ms = now_ms;
     endpoint->release_credit = 0;
 }
@@ -232,6 +235,7 @@ size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int free_s
 
 void endpoint_answered(struct endpoint *endpoint, uint64_t claimed_ms) {
     pace_take(&endpoint->pace, claimed_ms, endpoint->got);
+    endpoint->probing = endpoint->failing && (endpoint->probing || endpoint->got > 0);
     if (endpoint->ramp.began_ms)
         pace_ramp_take(&endpoint->ramp, endpoint->got);
     if (endpoint->got >= endpoint->claim.slots) // it got all it asked for, so it may have more
@@ -316,26 +320,30 @@ static bool is_overload(const struct attempt_outcome *outcome) {
 }
 
 static void window_grow(struct endpoint *endpoint, double latency_ms) {
-    static const double drift = 1.0005, slower = 1.5, slower_ms = 5;
+    static const double drift = 1.00002, slower = 1.5, slower_ms = 5;
     const struct endpoint_version *version = endpoint->version;
     if (endpoint->latency_ms == 0 || latency_ms < endpoint->latency_ms)
         endpoint->latency_ms = latency_ms;
     else
         endpoint->latency_ms *= drift;
-    if (endpoint->in_flight < (int)endpoint->window || endpoint->window >= version->window_most)
-        return;
+    if (endpoint->in_flight * 2 < (int)endpoint->window)
+        return; // it is not the window that limits
     bool slowed = latency_ms > endpoint->latency_ms * slower + slower_ms;
-    if (endpoint->window < version->max_in_flight)
-        endpoint->window += endpoint->ramp.began_ms ? 1 : 1 / endpoint->window;
-    else if (!slowed)
-        endpoint->window += 1 / endpoint->window;
-    else if (endpoint->window > version->max_in_flight)
-        endpoint->window -= 1 / endpoint->window;
+    double step = endpoint->ramp.began_ms && endpoint->window < version->max_in_flight ? 1 : 1 / endpoint->window;
+    if (endpoint->window >= version->max_in_flight && slowed)
+        endpoint->window -= endpoint->window > version->max_in_flight ? step : 0;
+    else if (endpoint->window + step <= version->window_most)
+        endpoint->window += step;
+    else
+        endpoint->window = version->window_most;
 }
 
 static void fault_seen(struct endpoint *endpoint, const struct attempt_outcome *outcome, uint64_t now_ms, double unit) {
     endpoint->faults++;
     if (endpoint->failing) {
+        if (!endpoint->probing)
+            return; // it began before
+        endpoint->probing = false;
         uint64_t wait_ms = endpoint->probe_wait_ms * 2;
         endpoint->probe_wait_ms = wait_ms < ENDPOINT_PROBE_MOST_MS ? wait_ms : ENDPOINT_PROBE_MOST_MS;
     } else if (endpoint->faults >= ENDPOINT_FAULTS) {
@@ -362,7 +370,7 @@ void endpoint_learn(struct endpoint *endpoint, const struct attempt_outcome *out
         return; // nothing was asked of it
     endpoint->faults = 0;
     if (endpoint->failing) {
-        endpoint->failing = false;
+        endpoint->failing = endpoint->probing = false;
         endpoint->window = 1;
         pace_ramp_begin(&endpoint->ramp, now_ms);
     } else if (outcome->verdict == VERDICT_DELIVERED) {

@@ -65,6 +65,7 @@ struct endpoint {
     uint64_t shrink_at_ms;   // one fault of a window halves it, the others of that window do not
     int faults;              // in a row
     bool failing;
+    bool probing; // the probe is in flight
     uint64_t probe_at_ms, probe_wait_ms;
     struct pace pace;       // settings.rate
     struct pace_ramp ramp;  // after a failure

@@ -3,10 +3,8 @@
 #include <limits.h>
 #include <math.h>
 
-static const double group_ms = 20;     // between groups, about
-static const double cadence_ms = 1000; // quicker groups keep their cadence when one is a little late
-static const double late_ms = 5;       // a little
-static const double ramp_first = 10;   // in the first second
+static const double group_ms = 20;   // between groups, about
+static const double ramp_first = 10; // in the first second
 static const double ramp_seconds = 10;
 
 void pace_set(struct pace *pace, double rate, uint64_t now_ms) {
@@ -44,8 +42,8 @@ void pace_take(struct pace *pace, uint64_t now_ms, int count) {
         pace->left = pace->left > count ? pace->left - count : 0;
         return;
     }
-    bool in_time = pace->interval_ms < cadence_ms && (double)now_ms - pace->next_ms <= late_ms;
-    pace->next_ms = (in_time ? pace->next_ms : (double)now_ms) + pace->interval_ms;
+    pace->next_ms =
+        (double)now_ms + pace->interval_ms; // what came late is not caught up with: a window would hold too many
     pace->left = pace->group > count ? pace->group - count : 0;
 }
 

@@ -2,76 +2,12 @@
 // and none twice without a crash; G5, G6 the stream's append; G7 isolation of endpoints; G9 disposable processes. Jobs
 // are put in by SQL, as a relay would.
 #include "common/stream_message.h"
-#include "tests/support/fixture.h"
+#include "tests/e2e/delivery.h"
 #include <hiredis/hiredis.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { WAIT_MS = 15000 };
-static const char *const plain[] = {"--allow-egress", "127.0.0.1", NULL};
-static const char *const webhook_only[] = {"--allow-egress", "127.0.0.1", "--lanes", "webhook", NULL};
-static const char *const sse_only[] = {"--lanes", "sse", NULL};
-#define NO_JOBS "select count(*) = 0 from rowbell.jobs"
-
-static PGconn *fresh(void) {
-    fixture_database();
-    PGconn *conn = fixture_connect();
-    sql_run(conn, "alter sequence rowbell.events_seq_seq restart 4294967296;"
-                  "create table posts (id int primary key, title text); select rowbell.publish('posts');"
-                  "select rowbell.declare_type('thing.happened', webhook => true)");
-    return conn;
-}
-
-static int webhook(PGconn *conn, const char *name, struct receiver *receiver, const char *more_options) {
-    char sql[500];
-    snprintf(sql, sizeof sql,
-             "select subscription_id from rowbell.add_webhook('%s', '%s/%s', '{*}', null, "
-             "'{\"allow_http\": true%s}')",
-             name, receiver_url(receiver), name, more_options);
-    return (int)sql_int(conn, sql);
-}
-
-// One event for each of count new rows, and a job of each for the subscription, as a relay leaves them.
-static void queue(PGconn *conn, int subscription, int count) {
-    char sql[600];
-    snprintf(
-        sql, sizeof sql,
-        "begin; insert into posts select coalesce((select max(id) from posts), 0) + i from generate_series(1, %d) i;"
-        "with e as (update rowbell.events set fanned_out_at = now(), fanout = '{%d}' where (op is not null or "
-        "subject not like 'subscription/%%') and fanned_out_at is null returning seq) insert into rowbell.jobs "
-        "(subscription_id, event_seq) select %d, seq from e; commit",
-        count, subscription, subscription);
-    sql_run(conn, sql);
-}
-
-static struct daemon *start(const char *const *arguments) {
-    struct daemon *daemon = daemon_start("rowbell-dispatcher", arguments);
-    daemon_wait_log(daemon, "dispatcher_started", WAIT_MS);
-    return daemon;
-}
-
-static void stop(struct daemon *daemon) {
-    daemon_signal(daemon, SIGTERM);
-    ck_assert_int_eq(daemon_wait_exit(daemon, 26000), 0);
-}
-
-static int distinct_ids(struct receiver *receiver) {
-    int count = receiver_count(receiver), distinct = 0;
-    for (int i = 0; i < count; i++) {
-        struct received one = receiver_get(receiver, i);
-        bool seen = false;
-        for (int k = 0; k < i && !seen; k++) {
-            struct received other = receiver_get(receiver, k);
-            seen = strcmp(received_header(&one, "webhook-id"), received_header(&other, "webhook-id")) == 0;
-        }
-        distinct += !seen;
-    }
-    return distinct;
-}
-
-#define attempts(conn, class_name) sql_int(conn, "select count(*) from rowbell.attempts where class = '" class_name "'")
 
 START_TEST(jobs_are_delivered_and_recorded) { // G4
     PGconn *conn = fresh();
@@ -270,17 +206,6 @@ START_TEST(losing_the_session_loses_no_ack) {
     stop(daemon);
 }
 END_TEST
-
-#define SHARDS_BY_OWNER                                                                                                \
-    "select coalesce(string_agg(n::text, ' ' order by n), '') from (select count(*) n from pg_locks where locktype = " \
-    "'advisory' and classid = 1919907683 and objid < 64 and database = (select oid from pg_database where datname = "  \
-    "current_database()) group by pid) s"
-
-static void wait_shards(PGconn *conn, const char *expected, unsigned deadline_ms) {
-    char sql[600];
-    snprintf(sql, sizeof sql, "select (" SHARDS_BY_OWNER ") = '%s'", expected);
-    sql_wait(conn, deadline_ms, sql);
-}
 
 START_TEST(shards_are_spread_and_taken_over) { // G9
     PGconn *conn = fresh();

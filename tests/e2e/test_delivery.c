@@ -1,0 +1,354 @@
+// How endpoints are treated, with the real program: each way in which deliveries broke elsewhere is a test of its own,
+// named for what must not happen again.
+#include "tests/e2e/delivery.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double gap_ms(struct receiver *receiver, int from, int to) {
+    return (double)receiver_get(receiver, to).at_ms - (double)receiver_get(receiver, from).at_ms;
+}
+
+static int most_in(struct receiver *receiver, unsigned span_ms) {
+    int count = receiver_count(receiver), most = 0;
+    for (int i = 0, first = 0; i < count; i++) {
+        while (receiver_get(receiver, first).at_ms + span_ms <= receiver_get(receiver, i).at_ms)
+            first++;
+        most = i - first + 1 > most ? i - first + 1 : most;
+    }
+    return most;
+}
+
+START_TEST(a_rate_is_spread_and_exact_while_owners_change) { // 12
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    int subscription = webhook(conn, "w", receiver, ", \"rate\": 5");
+    queue(conn, subscription, 30);
+    struct daemon *first = start(webhook_only);
+    receiver_wait(receiver, 5, WAIT_MS);
+    daemon_signal(first, SIGTERM); // its shards go to the second one
+    struct daemon *second = start(webhook_only);
+    receiver_wait(receiver, 15, WAIT_MS);
+    daemon_signal(second, SIGKILL);
+    start(webhook_only);
+    receiver_wait(receiver, 30, WAIT_MS);
+    ck_assert_int_le(most_in(receiver, 940), 5); // how long a request is on its way varies by some milliseconds
+    for (int i = 1; i < 30; i++)
+        ck_assert_msg(gap_ms(receiver, i - 1, i) > 150, "%.0f ms between %d and %d", gap_ms(receiver, i - 1, i), i - 1,
+                      i);
+    ck_assert_int_eq(receiver_max_in_flight(receiver), 1);
+}
+END_TEST
+
+START_TEST(retry_after_pauses_the_endpoint_through_a_takeover) {
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start(), *other = receiver_start();
+    receiver_answer(receiver, 429, "Retry-After: 5\r\n", 0);
+    int subscription = webhook(conn, "w", receiver, ", \"max_in_flight\": 1");
+    queue(conn, subscription, 10);
+    struct daemon *first = start(webhook_only);
+    receiver_wait(receiver, 1, WAIT_MS);
+    receiver_answer(receiver, 200, NULL, 0);
+    sql_wait(conn, WAIT_MS, "select not_before > now() from rowbell.subscription_state");
+    stop(first);
+    start(webhook_only);
+    queue(conn, webhook(conn, "other", other, ""), 5);
+    receiver_wait(other, 5, WAIT_MS); // nobody else waits
+    ck_assert_int_eq(receiver_count(receiver), 1);
+    receiver_wait(receiver, 11, WAIT_MS);
+    ck_assert_msg(gap_ms(receiver, 0, 1) >= 4900, "%.0f ms", gap_ms(receiver, 0, 1));
+    sql_wait(conn, WAIT_MS, NO_JOBS);
+}
+END_TEST
+
+START_TEST(a_failing_endpoint_gets_one_probe_at_a_time_and_a_slow_start) {
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    receiver_answer(receiver, 503, NULL, 20);
+    int subscription = webhook(conn, "w", receiver, ", \"retry\": [500, 500, 500, 500, 500, 500, 500]");
+    queue(conn, subscription, 200);
+    start(webhook_only);
+    sql_wait(conn, WAIT_MS, "select failing_since < now() - interval '4 s' from rowbell.subscription_state");
+    // 16 at once, then probes after 0.5, 1, 2 s: the backlog is not burnt.
+    ck_assert_int_le(receiver_count(receiver), 16 + 6);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs_waiting where state = 'poisoned'"), 0);
+    receiver_answer(receiver, 200, NULL, 0);
+    int before = receiver_count(receiver);
+    receiver_wait(receiver, before + 1, WAIT_MS);
+    sql_wait(conn, WAIT_MS, "select failing_since is null from rowbell.subscription_state");
+    sql_wait(conn, 20000, "select count(*) = 200 from rowbell.attempts where class = 'delivered'");
+    int count = receiver_count(receiver), in_first_second = 0;
+    for (int i = before; i < count; i++)
+        in_first_second += gap_ms(receiver, before, i) < 1000;
+    ck_assert_int_ge(in_first_second, 5);
+    ck_assert_int_le(in_first_second, 14);
+}
+END_TEST
+
+START_TEST(sends_are_not_sequential) { // 6
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    receiver_answer(receiver, 200, NULL, 1000);
+    int subscription = webhook(conn, "w", receiver, "");
+    sql_run(conn,
+            "update rowbell.subscriptions set settings = settings || '{\"max_in_flight\": 100}' where name = 'w'");
+    start(webhook_only);
+    wait_shards(conn, "64", WAIT_MS);
+    queue(conn, subscription, 100);
+    uint64_t before = (uint64_t)sql_int(conn, "select (extract(epoch from clock_timestamp()) * 1000)::bigint");
+    sql_wait(conn, WAIT_MS, "select count(*) = 100 from rowbell.attempts where class = 'delivered'");
+    ck_assert_int_lt(sql_int(conn, "select (extract(epoch from clock_timestamp()) * 1000)::bigint") - (int64_t)before,
+                     2500);
+    ck_assert_int_eq(receiver_max_in_flight(receiver), 100);
+}
+END_TEST
+
+START_TEST(a_resend_never_reuses_a_number_nor_uses_up_a_retry) { // 9
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    receiver_answer(receiver, 500, NULL, 0);
+    queue(conn, webhook(conn, "w", receiver, ", \"retry\": [20, 20]"), 1);
+    start(webhook_only);
+    sql_wait(conn, WAIT_MS, "select count(*) = 1 from rowbell.jobs_waiting where state = 'poisoned' and attempts = 3");
+    sql_run(conn, "select rowbell.requeue_jobs()");
+    // The manual one, then the whole schedule again.
+    sql_wait(conn, WAIT_MS, "select count(*) = 1 from rowbell.jobs_waiting where state = 'poisoned' and attempts = 7");
+    ck_assert_str_eq(sql_text(conn, "select string_agg(attempt || case when manual then 'm' else '' end, ' ' order by "
+                                    "attempt) from rowbell.attempts"),
+                     "1 2 3 4m 5 6 7");
+    ck_assert_int_eq(distinct_ids(receiver), 1);
+}
+END_TEST
+
+START_TEST(a_paused_backlog_returns_at_the_rate_that_was_asked_for) {
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    int subscription = webhook(conn, "w", receiver, "");
+    sql_run(conn, "select rowbell.set_subscription_state('w', 'paused')");
+    queue(conn, subscription, 40);
+    start(webhook_only);
+    sql_wait(conn, WAIT_MS, "select count(*) = 40 from rowbell.jobs_waiting where state = 'held'");
+    sql_run(conn, "select rowbell.set_webhook('w', '{\"resume_rate\": 10}'); select "
+                  "rowbell.set_subscription_state('w', 'active')");
+    receiver_wait(receiver, 40, WAIT_MS);
+    ck_assert_int_le(most_in(receiver, 1000), 13); // let go every 200 ms
+    ck_assert_msg(gap_ms(receiver, 0, 39) > 3000, "%.0f ms", gap_ms(receiver, 0, 39));
+    sql_wait(conn, WAIT_MS, NO_JOBS);
+}
+END_TEST
+
+// The subject of the n-th request.
+static const char *subject_of(struct receiver *receiver, int n) {
+    static char subject[64];
+    struct received got = receiver_get(receiver, n);
+    const char *at = strstr(got.body, "\"subject\":\"");
+    ck_assert_ptr_nonnull(at);
+    sscanf(at + 11, "%63[^\"]", subject);
+    return subject;
+}
+
+static void record(PGconn *conn, int subscription, const char *subjects[], int count) {
+    char sql[600];
+    for (int i = 0; i < count; i++) {
+        snprintf(sql, sizeof sql, "select rowbell.record('thing.happened', '%s', '{\"n\": %d}')", subjects[i % 2], i);
+        sql_run(conn, sql);
+    }
+    snprintf(sql, sizeof sql,
+             "with e as (update rowbell.events set fanned_out_at = now(), fanout = '{%d}' where op is null and "
+             "fanned_out_at is "
+             "null returning seq, subject) insert into rowbell.jobs (subscription_id, event_seq) select %d, seq from e "
+             "where "
+             "subject not like 'subscription/%%'",
+             subscription, subscription);
+    sql_run(conn, sql);
+}
+
+// Of one subject, the first request for n never comes before the last for n - 1.
+static void in_order(struct receiver *receiver, const char *subject) {
+    int count = receiver_count(receiver), last = -1;
+    for (int i = 0; i < count; i++) {
+        if (strcmp(subject_of(receiver, i), subject) != 0)
+            continue;
+        int n = atoi(strstr(receiver_get(receiver, i).body, "\"n\": ") + 5);
+        ck_assert_msg(n >= last, "%s: %d after %d", subject, n, last);
+        last = n;
+    }
+}
+
+START_TEST(ordered_keeps_the_order_of_each_subject) {
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    receiver_answer(receiver, 500, NULL, 5);
+    int subscription =
+        webhook(conn, "w", receiver, ", \"ordered\": true, \"retry\": [100, 100, 100, 100, 100, 100, 100, 100]");
+    static const char *subjects[] = {"a/1", "a/2"};
+    record(conn, subscription, subjects, 60);
+    struct daemon *first = start(webhook_only);
+    receiver_wait(receiver, 4, WAIT_MS);
+    ck_assert_int_le(receiver_max_in_flight(receiver), 2);
+    // The others are held behind the first of their subject, visibly.
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs_waiting where blocked and state = 'held'"), 58);
+    receiver_answer(receiver, 200, NULL, 5);
+    receiver_wait(receiver, 20, WAIT_MS);
+    daemon_signal(first, SIGKILL);
+    start(webhook_only);
+    sql_wait(conn, 20000, "select count(*) = 60 from rowbell.attempts where class = 'delivered'");
+    in_order(receiver, "a/1");
+    in_order(receiver, "a/2");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs_waiting"), 0);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs"), 0);
+}
+END_TEST
+
+START_TEST(a_poisoned_job_parks_its_subject_alone) {
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    receiver_answer(receiver, 400, NULL, 0);
+    int subscription = webhook(conn, "w", receiver, ", \"ordered\": true");
+    static const char *bad[] = {"bad", "bad"}, *both[] = {"bad", "good"};
+    record(conn, subscription, bad, 1);
+    start(webhook_only);
+    sql_wait(conn, WAIT_MS,
+             "select count(*) = 1 from rowbell.jobs_waiting where state = 'poisoned' and subject = 'bad'");
+    receiver_answer(receiver, 200, NULL, 0);
+    record(conn, subscription, both, 10);
+    receiver_wait(receiver, 6, WAIT_MS);
+    sql_wait(conn, WAIT_MS, "select count(*) = 5 from rowbell.jobs_waiting where blocked and subject = 'bad'");
+    ck_assert_int_eq(receiver_count(receiver), 6);
+    // Given up by a person, the rest goes on.
+    sql_run(conn, "select rowbell.cancel_job('w', min(event_seq)) from rowbell.jobs_waiting where state = 'poisoned'");
+    receiver_wait(receiver, 11, WAIT_MS);
+    in_order(receiver, "bad");
+    sql_wait(conn, WAIT_MS, NO_JOBS);
+}
+END_TEST
+
+START_TEST(ordered_waits_for_what_is_not_fanned_out_yet) {
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    int subscription = webhook(conn, "w", receiver, ", \"ordered\": true");
+    static const char *subjects[] = {"a/1", "a/1"};
+    // Set aside by a relay, it blocks its own subject only.
+    sql_run(conn, "insert into posts values (1); update rowbell.events set retry_at = now() + interval '1 h'");
+    start(webhook_only);
+    record(conn, subscription, subjects, 1);
+    receiver_wait(receiver, 1, WAIT_MS);
+    // Still to be claimed, it blocks whatever is above it: nobody knows yet what becomes of it.
+    sql_run(conn, "update rowbell.events set retry_at = null where op = 'create'");
+    record(conn, subscription, subjects, 1);
+    sql_run(conn, "update rowbell.events set fanned_out_at = null where op = 'create'");
+    sql_wait(conn, WAIT_MS, "select count(*) = 1 from rowbell.jobs");
+    record(conn, subscription, subjects, 1);
+    sql_wait(conn, WAIT_MS,
+             "select clock_timestamp() > occurred_at + interval '1 s' from rowbell.events order by seq desc limit 1");
+    ck_assert_int_eq(receiver_count(receiver), 1);
+    sql_run(conn, "update rowbell.events set fanned_out_at = now() where op = 'create'");
+    receiver_wait(receiver, 3, WAIT_MS);
+    sql_wait(conn, WAIT_MS, NO_JOBS);
+}
+END_TEST
+
+START_TEST(a_job_that_kills_its_dispatcher_is_found_alone) {
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    int subscription = webhook(conn, "w", receiver, ""), other = webhook(conn, "other", receiver, "");
+    queue(conn, subscription, 1);
+    queue(conn, other, 1);
+    // Three lost in a row: sent alone, and with success all is well.
+    sql_run(conn,
+            "update rowbell.jobs set attempts = 3, uncounted = 2, lost = 2, lease_token = 4, lease_until = now() - "
+            "interval '1 s'");
+    struct daemon *daemon = start(webhook_only);
+    sql_wait(conn, WAIT_MS, "select count(*) = 2 from rowbell.attempts where class = 'delivered'");
+    daemon_wait_log(daemon, "job_quarantined", WAIT_MS);
+    ck_assert_int_eq(receiver_max_in_flight(receiver), 1);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.attempts where class = 'lost' and alone"), 0);
+    // Lost three times while alone (an odd token): it is the job.
+    queue(conn, subscription, 1);
+    sql_run(
+        conn,
+        "update rowbell.jobs set attempts = 6, uncounted = 5, lost = 5, lost_alone = 2, lease_token = 5, lease_until "
+        "= now() - interval '1 s'");
+    sql_wait(conn, WAIT_MS, "select count(*) = 1 from rowbell.jobs_waiting where state = 'poisoned'");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.attempts where class = 'lost' and alone"), 1);
+    ck_assert_int_eq(receiver_count(receiver), 2);
+    stop(daemon);
+}
+END_TEST
+
+START_TEST(a_killed_owner_holds_a_busy_endpoint_for_seconds_only) { // 1
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    receiver_answer(receiver, 200, NULL, 60000);
+    int subscription = webhook(conn, "w", receiver, ", \"max_in_flight\": 4");
+    queue(conn, subscription, 8);
+    struct daemon *first = start(webhook_only);
+    receiver_wait(receiver, 4, WAIT_MS);
+    daemon_signal(first, SIGKILL);
+    receiver_answer(receiver, 200, NULL, 0);
+    start(webhook_only);
+    receiver_wait(receiver, 12, 12000); // the leases run for 25 s
+    sql_wait(conn, WAIT_MS, NO_JOBS);
+    ck_assert_int_eq(attempts(conn, "lost"), 4);
+    ck_assert_int_eq(distinct_ids(receiver), 8);
+}
+END_TEST
+
+START_TEST(alerts_are_events_that_never_alert_about_themselves) {
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start(), *alarm = receiver_start();
+    receiver_answer(receiver, 400, NULL, 0);
+    receiver_answer(alarm, 400, NULL, 0); // who is alerted refuses as well
+    char sql[500];
+    snprintf(
+        sql, sizeof sql,
+        "select rowbell.add_webhook('alarm', '%s/alarm', '{rowbell.job.poisoned,rowbell.subscription.disabled}', null, "
+        "'{\"allow_http\": true}')",
+        receiver_url(alarm));
+    sql_run(conn, sql);
+    int subscription = webhook(conn, "w", receiver, "");
+    queue(conn, subscription, 3);
+    start(webhook_only);
+    daemon_start("rowbell-relay", (const char *const[]){NULL});
+    sql_wait(conn, WAIT_MS,
+             "select count(*) = 3 from rowbell.jobs_waiting w join rowbell.subscriptions s on s.id = "
+             "w.subscription_id where s.name = 'w' and w.state = 'poisoned'");
+    receiver_wait(alarm, 1, WAIT_MS);
+    struct received got = receiver_get(alarm, 0);
+    ck_assert_ptr_nonnull(strstr(got.body, "\"type\":\"rowbell.job.poisoned\""));
+    ck_assert_ptr_nonnull(strstr(got.body, "\"subscription\": \"w\""));
+    receiver_answer(receiver, 410, NULL, 0);
+    queue(conn, subscription, 1);
+    sql_wait(conn, WAIT_MS,
+             "select count(*) > 0 from rowbell.events e join rowbell.event_types t on t.id = e.type_id where "
+             "t.type = 'rowbell.subscription.disabled'");
+    // The alarm's own jobs are poisoned, and nothing was said about it.
+    sql_wait(conn, WAIT_MS,
+             "select count(*) >= 2 from rowbell.jobs_waiting w join rowbell.subscriptions s on s.id = "
+             "w.subscription_id where s.name = 'alarm' and w.state = 'poisoned'");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.events where data ->> 'subscription' = 'alarm'"), 0);
+}
+END_TEST
+
+static void add_tests(Suite *suite) {
+    TCase *endpoint = suite_case(suite, "endpoint", 90);
+    tcase_add_test(endpoint, a_rate_is_spread_and_exact_while_owners_change);
+    tcase_add_test(endpoint, retry_after_pauses_the_endpoint_through_a_takeover);
+    tcase_add_test(endpoint, a_failing_endpoint_gets_one_probe_at_a_time_and_a_slow_start);
+    tcase_add_test(endpoint, sends_are_not_sequential);
+    tcase_add_test(endpoint, a_resend_never_reuses_a_number_nor_uses_up_a_retry);
+    tcase_add_test(endpoint, a_paused_backlog_returns_at_the_rate_that_was_asked_for);
+    tcase_add_test(endpoint, alerts_are_events_that_never_alert_about_themselves);
+    TCase *ordered = suite_case(suite, "ordered", 60);
+    tcase_add_test(ordered, ordered_keeps_the_order_of_each_subject);
+    tcase_add_test(ordered, a_poisoned_job_parks_its_subject_alone);
+    tcase_add_test(ordered, ordered_waits_for_what_is_not_fanned_out_yet);
+    TCase *crash = suite_case(suite, "crash", 60);
+    tcase_add_test(crash, a_job_that_kills_its_dispatcher_is_found_alone);
+    tcase_add_test(crash, a_killed_owner_holds_a_busy_endpoint_for_seconds_only);
+}
+
+int main(void) {
+    return suite_main("webhook", add_tests);
+}
