@@ -149,11 +149,11 @@ bool seal_open(const struct seal_keys *keys, const char *form, struct buffer *re
     if (id_length != SEAL_KEY_ID_BYTES - 1 || strspn(id, "0123456789abcdef") != id_length || id[id_length] != ':')
         return error_set(ret_error, ERROR_USAGE, "secret: its sealed form has no key id");
     if (keys->count == 0)
-        return error_set(ret_error, ERROR_USAGE,
+        return error_set(ret_error, ERROR_KEY,
                          "secret: it is sealed under key %.16s, and ROWBELL_SECRET_KEY is not set here", id);
     const struct seal_key *key = key_find(keys, id, id_length);
     if (!key)
-        return error_set(ret_error, ERROR_USAGE, "secret: it is sealed under key %.16s, which ROWBELL_SECRET_KEY lacks",
+        return error_set(ret_error, ERROR_KEY, "secret: it is sealed under key %.16s, which ROWBELL_SECRET_KEY lacks",
                          id);
 
     const char *base64 = id + id_length + 1;

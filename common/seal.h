@@ -35,7 +35,8 @@ const char *seal_split(const char *stored, int64_t *ret_end_s);
 
 // Appends the text sealed under the first key. At least one key, at most SEAL_TEXT_MAX_BYTES of text.
 void seal_text(const struct seal_keys *keys, const char *text, struct buffer *ret_form);
-// Appends the text of a form. ERROR_USAGE: which key is missing, or that it was changed; never the secret.
+// Appends the text of a form. ERROR_KEY: which key is missing here. ERROR_USAGE: it is no form, or was changed. Never
+// with the secret.
 bool seal_open(const struct seal_keys *keys, const char *form, struct buffer *ret_text, struct error *ret_error);
 // Is it sealed under the first key?
 bool seal_is_current(const struct seal_keys *keys, const char *form);

@@ -254,7 +254,9 @@ static bool open_webhook_sink(struct dispatcher_program *self, struct sink *ret_
         return true;
     }
     return sink_webhook_init(ret_sink, &self->process.loop,
-                             &(struct sink_webhook_options){.egress = &self->egress, .ca_file = self->config.ca_file},
+                             &(struct sink_webhook_options){.egress = &self->egress,
+                                                            .ca_file = self->config.ca_file,
+                                                            .secret_key = self->config.secret_key},
                              ret_error);
 }
 

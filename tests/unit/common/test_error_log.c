@@ -73,6 +73,7 @@ START_TEST(error_codes_have_the_exit_status_of_the_manual) {
         {ERROR_SCHEMA, 4, ERROR_CLASS_RETRY, "SCHEMA"},
         {ERROR_SQL, 1, ERROR_CLASS_PERMANENT, "SQL"},
         {ERROR_TIMEOUT, 1, ERROR_CLASS_RETRY, "TIMEOUT"},
+        {ERROR_KEY, 1, ERROR_CLASS_RETRY, "KEY"},
         {ERROR_PROBLEMS, 5, ERROR_CLASS_PERMANENT, "PROBLEMS"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
