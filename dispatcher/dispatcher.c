@@ -267,7 +267,8 @@ static void claim_received(struct dispatcher *d, const struct claimed_job *claim
         reject(d, job, VERDICT_REJECTED, "the dispatcher that sent it, and nothing else, died three times");
     else if (!job->version->prepared)
         // A dispatcher without the right key is the operator's to mend, and no reason to give jobs up.
-        reject(d, job, job->version->fault.code == ERROR_KEY ? VERDICT_RETRY : VERDICT_REJECTED, job->version->fault.text);
+        reject(d, job, job->version->fault.code == ERROR_KEY ? VERDICT_RETRY : VERDICT_REJECTED,
+               job->version->fault.text);
     else
         d->sink->send(d->sink->arg, &job->delivery, sink_is_done, job);
 }
