@@ -55,7 +55,14 @@ struct subscriber {
     uint16_t held_writes;
     uint8_t state : 2;
     bool ping : 1;
-    bool touched : 1; // in all->touched
+    uint32_t turn_first; // of all->glimpses, counted from 1; 0: it sees nothing of this turn
+    uint32_t turn_last;
+};
+
+// One frame of the turn that one subscriber sees.
+struct glimpse {
+    uint64_t sequence;
+    uint32_t next; // of the same subscriber, counted from 1; 0: the last
 };
 
 // Bytes that the socket did not take at once, and libuv's request for them: one block.
@@ -79,10 +86,14 @@ struct subscribers {
     uint64_t turn_begin;      // sent faster than many
     uint64_t turn_end;
     struct scope_index *index;
-    struct subscriber **touched; // those who may see something of the turn that is being flushed
+    struct subscriber **touched; // those who see something of the turn that is being flushed
     size_t touched_count;
     size_t touched_capacity;
-    uint64_t next_end_ms; // when the first grant ends; UINT64_MAX: none does
+    struct glimpse *glimpses; // what they see of it
+    uint32_t glimpse_count;
+    uint32_t glimpse_capacity;
+    uint64_t glimpse_sequence; // the frame that is being looked at
+    uint64_t next_end_ms;      // when the first grant ends; UINT64_MAX: none does
     uv_timer_t timer;
     size_t open;           // handles: the sockets, also those closing, and the timer
     char read_bytes[4096]; // what clients send is dropped; shared by all
@@ -154,6 +165,7 @@ static void handle_closed(struct subscribers *all) {
         assert(!all->held);
         scope_index_free(all->index);
         free(all->touched);
+        free(all->glimpses);
         buffer_free(&all->turn);
         free(all);
     }
@@ -270,29 +282,25 @@ static void turn_make(struct subscribers *all, uint64_t begin, uint64_t end) {
     }
 }
 
-// One write of as much as the socket takes. Returns false when there is nothing more to do now.
-static bool subscriber_write_some(struct subscriber *subscriber) {
-    const struct ring *ring = subscriber->all->options.ring;
+// One write of as much as the socket takes of these frames, the first ones that are pending. Returns false when there
+// is nothing more to do now.
+static bool subscriber_write_frames(struct subscriber *subscriber, const uint64_t *sequences, unsigned count) {
+    const struct subscribers *all = subscriber->all;
     uv_buf_t bufs[FRAMES_A_WRITE];
-    uint64_t sequences[FRAMES_A_WRITE];
-    unsigned count = 0;
-    for (uint64_t s = subscriber->cursor; count < FRAMES_A_WRITE && count < subscriber->pending; s++) {
-        const struct frame *frame = ring_at(ring, s);
-        if (subscriber_sees(subscriber, frame)) {
-            bufs[count] = uv_buf_init((char *)frame->bytes, (unsigned)frame->length);
-            sequences[count++] = s;
-        }
+    for (unsigned i = 0; i < count; i++) {
+        const struct frame *frame = ring_at(all->options.ring, sequences[i]);
+        bufs[i] = uv_buf_init((char *)frame->bytes, (unsigned)frame->length);
     }
-    uv_buf_t turn = uv_buf_init(subscriber->all->turn.bytes, (unsigned)subscriber->all->turn.length);
-    ssize_t written = is_turn(subscriber->all, sequences, count) ? socket_write(subscriber->fd, &turn, 1)
-                                                                 : socket_write(subscriber->fd, bufs, count);
+    uv_buf_t turn = uv_buf_init(all->turn.bytes, (unsigned)all->turn.length);
+    ssize_t written = is_turn(all, sequences, count) ? socket_write(subscriber->fd, &turn, 1)
+                                                     : socket_write(subscriber->fd, bufs, count);
     if (written < 0) {
         subscriber_close(subscriber, "client");
         return false;
     }
     size_t left = (size_t)written;
     for (unsigned i = 0; i < count; i++) {
-        subscriber->position = ring_at(ring, sequences[i])->position;
+        subscriber->position = ring_at(all->options.ring, sequences[i])->position;
         subscriber->cursor = sequences[i] + 1;
         subscriber->pending--;
         if (left < bufs[i].len) {
@@ -303,6 +311,17 @@ static bool subscriber_write_some(struct subscriber *subscriber) {
         left -= bufs[i].len;
     }
     return true;
+}
+
+static bool subscriber_write_some(struct subscriber *subscriber) {
+    uint64_t sequences[FRAMES_A_WRITE];
+    unsigned count = 0;
+    for (uint64_t s = subscriber->cursor; count < FRAMES_A_WRITE && count < subscriber->pending; s++) {
+        if (subscriber_sees(subscriber, ring_at(subscriber->all->options.ring, s))) {
+            sequences[count++] = s;
+        }
+    }
+    return subscriber_write_frames(subscriber, sequences, count);
 }
 
 static void subscriber_write(struct subscriber *subscriber) {
@@ -321,20 +340,26 @@ static void subscriber_write(struct subscriber *subscriber) {
     }
 }
 
-static void subscriber_advance(struct subscriber *subscriber, uint64_t begin, uint64_t end) {
-    uint64_t first;
-    size_t count = count_visible(subscriber, begin, end, &first);
-    if (count == 0) {
-        return;
-    }
-    if (subscriber->pending == 0) {
+// `count` more are pending, the first of them at `first`. Returns whether nothing was before.
+static bool subscriber_add_pending(struct subscriber *subscriber, uint64_t first, size_t count) {
+    bool none = subscriber->pending == 0;
+    if (none) {
         int64_t before = ring_at(subscriber->all->options.ring, first)->prev;
         subscriber->cursor = first;
         // Nothing that it may see lies in between, so this is where it would resume if the ring left it behind.
         subscriber->position = before > subscriber->position ? before : subscriber->position;
     }
     subscriber->pending += (uint32_t)count;
-    subscriber_write(subscriber);
+    return none;
+}
+
+static void subscriber_advance(struct subscriber *subscriber, uint64_t begin, uint64_t end) {
+    uint64_t first;
+    size_t count = count_visible(subscriber, begin, end, &first);
+    if (count > 0) {
+        subscriber_add_pending(subscriber, first, count);
+        subscriber_write(subscriber);
+    }
 }
 
 // More than the ring holds was appended in one turn: the log has it.
@@ -369,31 +394,64 @@ static void flush_to_everybody(struct subscribers *all, uint64_t begin, uint64_t
     }
 }
 
-static void touch(void *arg, void *member) {
+static void on_audience(void *arg, void *member) {
     struct subscribers *all = arg;
     struct subscriber *subscriber = member;
-    if (subscriber->touched || subscriber->state != LIVE) {
+    const struct frame *frame = ring_at(all->options.ring, all->glimpse_sequence);
+    if (subscriber->state != LIVE || frame->position <= subscriber->position ||
+        !table_filter_holds(subscriber->tables, frame->table)) {
+        return;
+    }
+    if (all->glimpse_count == all->glimpse_capacity) {
+        all->glimpse_capacity = all->glimpse_capacity > 0 ? 2 * all->glimpse_capacity : 64;
+        all->glimpses = memory_resize(all->glimpses, all->glimpse_capacity, sizeof *all->glimpses);
+    }
+    all->glimpses[all->glimpse_count++] = (struct glimpse){.sequence = all->glimpse_sequence};
+    if (subscriber->turn_first != 0) {
+        all->glimpses[subscriber->turn_last - 1].next = all->glimpse_count;
+        subscriber->turn_last = all->glimpse_count;
         return;
     }
     if (all->touched_count == all->touched_capacity) {
         all->touched_capacity = all->touched_capacity > 0 ? 2 * all->touched_capacity : 64;
         all->touched = memory_resize(all->touched, all->touched_capacity, sizeof *all->touched);
     }
-    subscriber->touched = true;
+    subscriber->turn_first = subscriber->turn_last = all->glimpse_count;
     all->touched[all->touched_count++] = subscriber;
 }
 
-// First who sees anything of the turn, then one write each: nobody else is looked at.
+// What it sees of the turn is known, so nothing is searched for as long as its socket keeps up.
+static void subscriber_take_glimpses(struct subscriber *subscriber) {
+    const struct subscribers *all = subscriber->all;
+    uint64_t sequences[FRAMES_A_WRITE];
+    unsigned gathered = 0;
+    size_t count = 0;
+    for (uint32_t at = subscriber->turn_first; at != 0; at = all->glimpses[at - 1].next) {
+        if (count++ < FRAMES_A_WRITE) {
+            sequences[gathered++] = all->glimpses[at - 1].sequence;
+        }
+    }
+    subscriber->turn_first = subscriber->turn_last = 0;
+    if (subscriber->state != LIVE) {
+        return;
+    }
+    bool up_to_date = subscriber_add_pending(subscriber, sequences[0], count);
+    if (up_to_date && subscriber->held_writes == 0) {
+        subscriber_write_frames(subscriber, sequences, gathered);
+    }
+    subscriber_write(subscriber);
+}
+
+// First who sees what of the turn, then one write each: nobody else is looked at.
 static void flush_by_scope(struct subscribers *all, uint64_t begin, uint64_t end) {
     all->touched_count = 0;
+    all->glimpse_count = 0;
     for (uint64_t s = begin; s < end; s++) {
-        scope_index_each(all->index, frame_audience(ring_at(all->options.ring, s)), touch, all);
+        all->glimpse_sequence = s;
+        scope_index_each(all->index, frame_audience(ring_at(all->options.ring, s)), on_audience, all);
     }
     for (size_t i = 0; i < all->touched_count; i++) {
-        all->touched[i]->touched = false;
-        if (all->touched[i]->state == LIVE) {
-            subscriber_advance(all->touched[i], begin, end);
-        }
+        subscriber_take_glimpses(all->touched[i]);
     }
 }
 
