@@ -4,6 +4,7 @@
 #include "common/backoff.h"
 #include "common/clock.h"
 #include "common/db_conn.h"
+#include "common/event_id.h"
 #include "common/memory.h"
 #include "dispatcher/pg_array.h"
 #include "dispatcher/shard.h"
@@ -209,32 +210,73 @@ static struct job_ref *read_refs(const PGresult *result, size_t *ret_count) {
     return refs;
 }
 
-static size_t read_claimed(const PGresult *result, struct claimed_job *jobs) {
+// What the claim's rows give as numbers and columns, as texts; offsets first, since the buffer moves while it grows.
+struct claim_texts {
+    struct buffer bytes;
+    size_t *offsets; // id, time and data of each job
+};
+
+// A row change's data, as capture's subject and type tell it: {"table","key","op"}.
+static void write_data(struct buffer *to, const char *type, const char *op, const char *key, const char *data) {
+    if (!op) {
+        buffer_text(to, data ? data : "{}");
+        return;
+    }
+    buffer_text(to, "{\"table\":");
+    buffer_json_string(to, type, strlen(type) - strlen(op) - 1);
+    buffer_text(to, ",\"key\":");
+    buffer_json_string(to, key ? key : "", key ? strlen(key) : 0);
+    buffer_format(to, ",\"op\":\"%s\"}", op);
+}
+
+static size_t read_claimed(const PGresult *result, struct claimed_job *jobs, struct claim_texts *texts, size_t first) {
+    enum { OCCURRED = 6, TYPE, SUBJECT, OP, KEY, DATA };
     int rows = PQntuples(result);
-    for (int i = 0; i < rows; i++)
-        jobs[i] = (struct claimed_job){.subscription_id = (int)cell_int(result, i, 0),
-                                       .event_seq = cell_int(result, i, 1),
-                                       .attempt = (int)cell_int(result, i, 2),
-                                       .uncounted = (int)cell_int(result, i, 3),
-                                       .lost = (int)cell_int(result, i, 4),
-                                       .lost_alone = (int)cell_int(result, i, 5),
-                                       .event_id = cell(result, i, 6),
-                                       .type = cell(result, i, 7),
-                                       .occurred_at = cell(result, i, 8),
-                                       .subject = cell(result, i, 9),
-                                       .data = cell(result, i, 10)};
+    for (int i = 0; i < rows; i++) {
+        struct claimed_job *job = &jobs[first + (size_t)i];
+        *job = (struct claimed_job){.subscription_id = (int)cell_int(result, i, 0),
+                                    .event_seq = cell_int(result, i, 1),
+                                    .attempt = (int)cell_int(result, i, 2),
+                                    .uncounted = (int)cell_int(result, i, 3),
+                                    .lost = (int)cell_int(result, i, 4),
+                                    .lost_alone = (int)cell_int(result, i, 5),
+                                    .type = cell(result, i, TYPE),
+                                    .subject = cell(result, i, SUBJECT)};
+        if (!job->type)
+            continue;
+        char id[EVENT_ID_BYTES], time[EVENT_TIME_BYTES];
+        event_id_write(id, cell_int(result, i, OCCURRED), job->event_seq);
+        event_time_write(time, cell_int(result, i, OCCURRED));
+        size_t *offset = texts->offsets + 3 * (first + (size_t)i);
+        offset[0] = texts->bytes.length;
+        buffer_format(&texts->bytes, "%s%c", id, '\0');
+        offset[1] = texts->bytes.length;
+        buffer_format(&texts->bytes, "%s%c", time, '\0');
+        offset[2] = texts->bytes.length;
+        write_data(&texts->bytes, job->type, cell(result, i, OP), cell(result, i, KEY), cell(result, i, DATA));
+        buffer_char(&texts->bytes, '\0');
+    }
     return (size_t)rows;
 }
 
 // From one claim statement, or two.
-static struct claimed_job *read_claims(const struct call *call, const struct db_reply *reply, size_t *ret_count) {
-    size_t rows = 0;
+static struct claimed_job *read_claims(const struct call *call, const struct db_reply *reply, struct claim_texts *texts,
+                                       size_t *ret_count) {
+    size_t rows = 0, count = 0;
     for (int i = 0; i < call->claims; i++)
         rows += (size_t)PQntuples(reply->results[call->claim_at + i]);
     struct claimed_job *jobs = memory_alloc(sizeof *jobs * (rows + 1));
-    *ret_count = 0;
+    texts->offsets = memory_alloc(sizeof *texts->offsets * 3 * (rows + 1));
     for (int i = 0; i < call->claims; i++)
-        *ret_count += read_claimed(reply->results[call->claim_at + i], jobs + *ret_count);
+        count += read_claimed(reply->results[call->claim_at + i], jobs, texts, count);
+    for (size_t i = 0; i < count; i++) {
+        if (!jobs[i].type)
+            continue;
+        jobs[i].event_id = texts->bytes.bytes + texts->offsets[3 * i];
+        jobs[i].occurred_at = texts->bytes.bytes + texts->offsets[3 * i + 1];
+        jobs[i].data = texts->bytes.bytes + texts->offsets[3 * i + 2];
+    }
+    *ret_count = count;
     return jobs;
 }
 
@@ -243,18 +285,21 @@ static void round_answered(void *arg, const struct db_reply *reply, const struct
     struct job_round_result result = {0};
     struct job_ref *ended = NULL, *renewed = NULL;
     struct claimed_job *claimed = NULL;
+    struct claim_texts texts = {0};
     if (reply) {
         if (call->finish_at >= 0)
             result.ended = ended = read_refs(reply->results[call->finish_at], &result.ended_count);
         if (call->renew_at >= 0)
             result.renewed = renewed = read_refs(reply->results[call->renew_at], &result.renewed_count);
         if (call->claim_at >= 0)
-            result.claimed = claimed = read_claims(call, reply, &result.claimed_count);
+            result.claimed = claimed = read_claims(call, reply, &texts, &result.claimed_count);
     }
     call->done.round(call->done_arg, reply ? &result : NULL, error);
     free(ended);
     free(renewed);
     free(claimed);
+    buffer_free(&texts.bytes);
+    free(texts.offsets);
     free(call);
 }
 

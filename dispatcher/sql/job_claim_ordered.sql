@@ -5,8 +5,8 @@
 -- Parameters and rows as job_claim.sql; locks: the rows it moves or claims; of each subscription the lowest 500 are looked at. Index: jobs_pkey, events_claim,
 -- events_pkey, jobs_waiting_subject, events_set_aside, TID scan.
 with wanted as materialized (
-  select w.id, w.slots, w.lease_ms, w.lowest, w.highest
-    from unnest($1::int[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[]) w(id, slots, lease_ms, lowest, highest)
+  select w.id, w.slots, w.lowest, w.highest
+    from unnest($1::int[], $2::int[], $4::bigint[], $5::bigint[]) w(id, slots, lowest, highest)
    where exists (select from rowbell.subscriptions s where s.id = w.id and s.state = 'active')
 ),
 bound as materialized (
@@ -60,15 +60,13 @@ blocked as (
 ),
 claimed as (
   update rowbell.jobs j
-     set lease_until = now() + w.lease_ms * interval '1 millisecond',
+     set lease_until = now() + ($3::bigint[])[array_position($1::int[], j.subscription_id)] * interval '1 millisecond',
          lease_token = $6::bigint,
          attempts = j.attempts + 1,
          uncounted = j.uncounted + (j.lease_until is not null)::int,
          lost = j.lost + (j.lease_until is not null)::int,
          lost_alone = j.lost_alone + (j.lease_until is not null and j.lease_token % 2 = 1)::int
-    from wanted w
    where j.ctid = any(array(select f.at from sendable f))
-     and w.id = j.subscription_id
      and (j.lease_until is null or j.lease_until < now())
   returning j.subscription_id, j.event_seq, j.attempts, j.uncounted, j.lost, j.lost_alone
 ),
@@ -80,17 +78,10 @@ noted as (
    where f.lease_until is not null
 )
 select c.subscription_id, c.event_seq, c.attempts, c.uncounted, c.lost, c.lost_alone,
-       e.id, e.type, e.occurred_at, e.subject, e.data
+       e.occurred_us, e.type, e.subject, e.op, e.key, e.data
   from claimed c
   left join lateral (
-    select rowbell.event_id(v.occurred_at, v.seq)::text as id,
-           t.type,
-           to_char(v.occurred_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as occurred_at,
-           v.subject,
-           case when v.op is null then coalesce(v.data::text, '{}')
-                else '{"table":' || to_json(left(t.type, -length(v.op) - 1))::text
-                     || ',"key":' || to_json(coalesce(v.key, ''))::text
-                     || ',"op":"' || v.op || '"}' end as data
+    select (date_part('epoch', v.occurred_at) * 1000000)::bigint as occurred_us, t.type, v.subject, v.op, v.key, v.data
       from rowbell.events v
       join rowbell.event_types t on t.id = v.type_id
      where v.seq = c.event_seq

@@ -119,6 +119,15 @@ static void round_answered(void *arg, const struct job_round_result *result, con
         ck_assert_ptr_nonnull(result->claimed[i].event_id);
         ck_assert_str_eq(result->claimed[i].type, "posts.create");
         ck_assert_int_eq(result->claimed[i].occurred_at[26], 'Z');
+        char sql[300]; // made in C, they are what SQL makes
+        snprintf(sql, sizeof sql,
+                 "select rowbell.event_id(occurred_at, seq)::text || to_char(occurred_at, "
+                 "'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') "
+                 "from rowbell.events where seq = %lld",
+                 (long long)result->claimed[i].event_seq);
+        const char *expected = sql_text(bench->conn, sql);
+        ck_assert_int_eq(strncmp(expected, result->claimed[i].event_id, 36), 0);
+        ck_assert_str_eq(expected + 36, result->claimed[i].occurred_at);
         ck_assert_ptr_nonnull(strstr(result->claimed[i].data, "{\"table\":\"posts\",\"key\":\""));
     }
     for (size_t i = 0; i < result->ended_count; i++)
