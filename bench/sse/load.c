@@ -470,21 +470,23 @@ static void channel_queue(int channel) {
     }
 }
 
+// Round robin over the channels, all that one may have in flight at once: as rows that one transaction changed.
 static void publish_ready(void) {
     struct event events[512];
     while (ready_count > 0) {
         int count = 0;
         size_t taken = 0;
-        // Round robin: one of each channel in turn.
         while (taken < ready_count && count < ways[way].batch) {
-            int channel = ready[(ready_first + taken++) % (size_t)options.channels];
-            events[count++] = (struct event){channel, channels[channel].published + 1};
-            while (options.channels == 1 && count < ways[way].batch &&
-                   channels[channel].published + (uint64_t)count - channels[channel].completed <
-                       (uint64_t)options.in_flight) {
-                events[count] = (struct event){channel, channels[channel].published + 1 + (uint64_t)count};
-                count++;
+            int at = ready[(ready_first + taken) % (size_t)options.channels];
+            uint64_t in_flight = channels[at].published - channels[at].completed;
+            uint64_t number = channels[at].published;
+            while (in_flight++ < (uint64_t)options.in_flight && count < ways[way].batch) {
+                events[count++] = (struct event){at, ++number};
             }
+            if (in_flight <= (uint64_t)options.in_flight) {
+                break; // the rest of it in the next batch
+            }
+            taken++;
         }
         if (!ways[way].publish(events, count)) {
             return;
@@ -496,12 +498,10 @@ static void publish_ready(void) {
             channel->at_ns[channel->published % WINDOW] = now;
             channel->waiting[channel->published % WINDOW] = channel->members;
         }
-        ready_first = (ready_first + taken) % (size_t)options.channels;
-        ready_count -= taken;
-        for (size_t i = 0; i < taken; i++) {
-            int channel = events[options.channels == 1 ? 0 : i].channel;
-            channels[channel].queued = false;
-            channel_queue(channel);
+        for (; taken > 0; taken--) {
+            channels[ready[ready_first]].queued = false;
+            ready_first = (ready_first + 1) % (size_t)options.channels;
+            ready_count--;
         }
     }
 }
