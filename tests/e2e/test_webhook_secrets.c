@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define KEY_A "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 #define KEY_B "//////////////////////////////////////////8="
@@ -124,8 +125,7 @@ START_TEST(a_rotation_misses_no_delivery) {
               "not null");
     printed_secret(new);
     receiver_answer(receiver, 200, NULL, 0);
-    sql_wait(conn, WAIT_MS, NO_JOBS);
-    sql_wait(conn, WAIT_MS, "select count(*) = 0 from rowbell.jobs_waiting");
+    sql_wait(conn, WAIT_MS, "select count(*) = 2 from rowbell.attempts where class = 'delivered'");
     struct received failed = receiver_get(receiver, 1), again = receiver_get(receiver, receiver_count(receiver) - 1);
     ck_assert_str_eq(received_header(&again, "webhook-id"), received_header(&failed, "webhook-id"));
     ck_assert_str_ne(received_header(&again, "webhook-signature"), received_header(&failed, "webhook-signature"));
@@ -238,6 +238,95 @@ START_TEST(field_10_a_requeue_survives_its_own_death) {
 }
 END_TEST
 
+// ---- docs/webhooks.md: what receivers are told to do, done
+
+// The first block of this language.
+static const char *snippet(const char *language) {
+    static char page[65536];
+    FILE *file = fopen(SOURCE_ROOT "/docs/webhooks.md", "r");
+    ck_assert_ptr_nonnull(file);
+    page[fread(page, 1, sizeof page - 1, file)] = '\0';
+    fclose(file);
+    char opening[32];
+    snprintf(opening, sizeof opening, "```%s\n", language);
+    char *begin = strstr(page, opening);
+    ck_assert_ptr_nonnull(begin);
+    begin += strlen(opening);
+    if (strcmp(language, "sh") == 0) { // an example of commands comes before
+        begin = strstr(begin, "# verify SECRET");
+        ck_assert_ptr_nonnull(begin);
+    }
+    char *end = strstr(begin, "```");
+    ck_assert_ptr_nonnull(end);
+    *end = '\0';
+    return begin;
+}
+
+static void write_text(const char *path, const char *text, const char *more) {
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fprintf(file, "%s%s", text, more);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static const struct {
+    const char *language, *file, *command, *harness;
+} receivers[] = {
+    {"js", "verify.mjs", "node verify.mjs",
+     "import { readFileSync } from 'node:fs'\n"
+     "const [secret, id, timestamp, signature] = readFileSync('headers', 'utf8').split('\\n')\n"
+     "const headers = { 'webhook-id': id, 'webhook-timestamp': timestamp, 'webhook-signature': signature }\n"
+     "process.exit(verify(secret, headers, readFileSync('body')) ? 0 : 1)\n"},
+    {"python", "verify.py", "python3 verify.py",
+     "import sys\n"
+     "secret, event_id, timestamp, signature = open('headers').read().split('\\n')[:4]\n"
+     "headers = {'webhook-id': event_id, 'webhook-timestamp': timestamp, 'webhook-signature': signature}\n"
+     "sys.exit(0 if verify(secret, headers, open('body', 'rb').read()) else 1)\n"},
+    {"sh", "verify.sh", "sh verify.sh",
+     "{ read -r secret; read -r id; read -r timestamp; read -r signature; } <headers\n"
+     "case \" $signature \" in *\" $(verify \"$secret\" \"$id\" \"$timestamp\" body) \"*) exit 0 ;; esac\nexit 1\n"},
+};
+
+START_TEST(receivers_verify_as_the_page_says) {
+    char directory[] = "/tmp/rowbell-test-docs-XXXXXX", old[100], new[100], headers[1000], command[200];
+    if (_i == 0 && system("command -v node >/dev/null") != 0)
+        return; // dev/test does not ask for node unless a browser is wanted
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    int subscription = add(conn, receiver, old);
+    RUN("subscription", "rotate-secret", "w");
+    printed_secret(new);
+    queue(conn, subscription, 1);
+    start(webhook_only);
+    receiver_wait(receiver, 1, WAIT_MS);
+    struct received received = receiver_get(receiver, 0);
+    ck_assert_int_eq(signatures(&received), 2);
+
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_int_eq(chdir(directory), 0);
+    write_text(receivers[_i].file, snippet(receivers[_i].language), receivers[_i].harness);
+    const struct {
+        const char *secret, *body, *more;
+        int status;
+    } cases[] = {
+        {old, received.body, "", 0},
+        {new, received.body, "", 0},
+        {new, received.body, " ", 1}, // one byte more
+        {"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", received.body, "", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(headers, sizeof headers, "%s\n%s\n%s\n%s\n", cases[i].secret, received_header(&received, "webhook-id"),
+                 received_header(&received, "webhook-timestamp"), received_header(&received, "webhook-signature"));
+        write_text("headers", headers, "");
+        write_text("body", cases[i].body, cases[i].more);
+        ck_assert_msg((system(receivers[_i].command) != 0) == cases[i].status, "%s, case %zu", receivers[_i].language,
+                      i);
+    }
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *secrets = suite_case(suite, "secrets", 60);
     tcase_add_test(secrets, sealed_secrets_sign_and_are_in_no_log);
@@ -245,6 +334,8 @@ static void add_tests(Suite *suite) {
     tcase_add_test(secrets, a_rotation_misses_no_delivery);
     TCase *settings = suite_case(suite, "settings", 60);
     tcase_add_test(settings, a_change_of_settings_is_followed_while_it_runs);
+    TCase *page = suite_case(suite, "page", 60);
+    tcase_add_loop_test(page, receivers_verify_as_the_page_says, 0, (int)(sizeof receivers / sizeof *receivers));
     TCase *field = suite_case(suite, "field", 60);
     tcase_add_test(field, field_11_customers_errors_are_told_apart);
     tcase_add_test(field, field_10_a_requeue_survives_its_own_death);
