@@ -193,7 +193,10 @@ static void send_ended(struct dispatcher *d, struct job *job, const struct attem
         return;
     }
     job_decide(job, outcome, random_unit());
-    endpoint_learn(job->endpoint, outcome, now, random_unit());
+    if (d->sink->paces_itself)
+        endpoint_pause(job->endpoint, outcome, now);
+    else
+        endpoint_learn(job->endpoint, outcome, now, random_unit());
     if (job->end.subject) // its end lets the next one of the subject go
         job->endpoint->hungry = true;
     if (outcome->disable_subscription)

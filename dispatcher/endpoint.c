@@ -147,7 +147,7 @@ void endpoint_table_apply(struct endpoint_table *table, const struct subscriptio
     endpoint->window = endpoint->version->max_in_flight;
     endpoint->latency_ms = 0;
     endpoint->faults = 0;
-    endpoint->failing = change->failing_ms > FAILING_MS;
+    endpoint->failing = !table->sink->paces_itself && change->failing_ms > FAILING_MS;
     endpoint->probing = false;
     endpoint->probe_at_ms = now_ms;
     endpoint->probe_wait_ms = ENDPOINT_PROBE_FIRST_MS;
@@ -359,9 +359,13 @@ static void fault_seen(struct endpoint *endpoint, const struct attempt_outcome *
     endpoint->probe_at_ms = now_ms + (uint64_t)((double)endpoint->probe_wait_ms * (0.8 + 0.4 * unit));
 }
 
-void endpoint_learn(struct endpoint *endpoint, const struct attempt_outcome *outcome, uint64_t now_ms, double unit) {
+void endpoint_pause(struct endpoint *endpoint, const struct attempt_outcome *outcome, uint64_t now_ms) {
     if (outcome->pause_endpoint && outcome->after_ms > 0)
         endpoint->quiet_until_ms = later(endpoint->quiet_until_ms, now_ms + outcome->after_ms);
+}
+
+void endpoint_learn(struct endpoint *endpoint, const struct attempt_outcome *outcome, uint64_t now_ms, double unit) {
+    endpoint_pause(endpoint, outcome, now_ms);
     if (is_fault(outcome->class) || outcome->status == 429) {
         fault_seen(endpoint, outcome, now_ms, unit);
         return;

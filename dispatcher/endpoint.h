@@ -111,5 +111,7 @@ uint64_t endpoint_busy_shards(const struct endpoint_table *table);
 // A job takes a slot, and gives it back. The version returned is valid in between.
 struct endpoint_version *endpoint_begin(struct endpoint *endpoint);
 void endpoint_end(struct endpoint_table *table, struct endpoint *endpoint, struct endpoint_version *version);
-// What an attempt says about the endpoint; before endpoint_end. unit is uniform in [0, 1).
+// What an attempt says about the endpoint; before endpoint_end. unit is uniform in [0, 1). endpoint_pause takes from it
+// only how long it wants to be left alone.
+void endpoint_pause(struct endpoint *endpoint, const struct attempt_outcome *outcome, uint64_t now_ms);
 void endpoint_learn(struct endpoint *endpoint, const struct attempt_outcome *outcome, uint64_t now_ms, double unit);

@@ -74,6 +74,7 @@ struct index_sink {
     uv_loop_t *loop;
     struct db_conn *conn;
     struct http_client *http;
+    struct seal_keys keys;
     struct index_queue *queues;
     uv_prepare_t turn_end; // what one loop turn brought goes out together
     uv_timer_t timer;

@@ -47,23 +47,21 @@ static bool read_engine(struct index_target *target, const char *name, struct er
                      "target: %.60s is none of postgres, opensearch, elasticsearch, meilisearch", name ? name : "null");
 }
 
-static bool read_secret(struct index_target *target, const struct subscription *subscription, struct error *ret_error) {
+static bool read_secret(struct index_target *target, const struct subscription *subscription,
+                        const struct seal_keys *keys, struct error *ret_error) {
     if (subscription->secret_count == 0)
         return true;
-    const char *stored = subscription->secrets[0];
-    if (strncmp(stored, "sealed:", 7) == 0)
-        return error_set(ret_error, ERROR_USAGE,
-                         "authorization: it is sealed, and this dispatcher has no key to open it");
-    if (strncmp(stored, "plain:", 6) != 0)
-        return error_set(ret_error, ERROR_USAGE, "authorization: stored in a form that is not known (plain:...)");
+    int64_t end_s; // of signatures only
     struct buffer line = {0};
-    buffer_format(&line, "authorization: %s", stored + 6);
+    buffer_text(&line, "authorization: ");
+    bool good = seal_open(keys, seal_split(subscription->secrets[0], &end_s), &line, ret_error);
     target->authorization = line.bytes;
-    return true;
+    return good || error_wrap(ret_error, "authorization");
 }
 
 static bool read_settings(struct index_target *target, struct json_object *settings,
-                          const struct subscription *subscription, struct error *ret_error) {
+                          const struct subscription *subscription, const struct seal_keys *keys,
+                          struct error *ret_error) {
     if (!json_object_is_type(settings, json_type_object))
         return error_set(ret_error, ERROR_USAGE, "settings: not a JSON object");
     if (!read_engine(target, text_setting(settings, "target"), ret_error))
@@ -80,14 +78,16 @@ static bool read_settings(struct index_target *target, struct json_object *setti
     for (size_t length = strlen(target->url); length > 0 && target->url[length - 1] == '/'; length--)
         target->url[length - 1] = '\0';
     target->index = memory_copy_text(index ? index : "{table}");
-    return http_url_check(target->url, target->allow_http, ret_error) && read_secret(target, subscription, ret_error);
+    return http_url_check(target->url, target->allow_http, ret_error) &&
+           read_secret(target, subscription, keys, ret_error);
 }
 
-struct index_target *index_target_new(const struct subscription *subscription, struct error *ret_error) {
+struct index_target *index_target_new(const struct subscription *subscription, const struct seal_keys *keys,
+                                      struct error *ret_error) {
     struct index_target *target = memory_alloc(sizeof *target);
     target->uses = 1;
     struct json_object *settings = json_tokener_parse(subscription->settings ? subscription->settings : "");
-    bool good = read_settings(target, settings, subscription, ret_error);
+    bool good = read_settings(target, settings, subscription, keys, ret_error);
     json_object_put(settings);
     if (good)
         return target;

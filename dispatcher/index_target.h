@@ -5,6 +5,7 @@
 #include "common/buffer.h"
 #include "common/error.h"
 #include "common/http_client.h"
+#include "common/seal.h"
 #include "dispatcher/sink.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -84,7 +85,9 @@ struct index_target {
     char *authorization; // header line; NULL: none
     bool allow_http;
 };
-struct index_target *index_target_new(const struct subscription *subscription, struct error *ret_error); // NULL: bad
+// NULL: ret_error says why. The keys open a sealed authorization.
+struct index_target *index_target_new(const struct subscription *subscription, const struct seal_keys *keys,
+                                      struct error *ret_error);
 struct index_target *index_target_ref(struct index_target *target);
 void index_target_unref(struct index_target *target);                                              // NULL is allowed
 void index_target_name(const struct index_target *target, const char *table, struct buffer *name); // appends

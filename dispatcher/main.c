@@ -262,12 +262,13 @@ static bool open_webhook_sink(struct dispatcher_program *self, struct sink *ret_
 
 static bool open_index_sink(struct dispatcher_program *self, struct sink *ret_sink, struct error *ret_error) {
     const struct config_common *common = &self->config.common;
-    sink_index_init(ret_sink, &self->process.loop,
-                    &(struct sink_index_options){.url = common->database_url,
-                                                 .pooled = common->direct_database_url != NULL,
-                                                 .egress = &self->egress,
-                                                 .ca_file = self->config.ca_file});
-    return true;
+    return sink_index_init(ret_sink, &self->process.loop,
+                           &(struct sink_index_options){.url = common->database_url,
+                                                        .pooled = common->direct_database_url != NULL,
+                                                        .egress = &self->egress,
+                                                        .ca_file = self->config.ca_file,
+                                                        .secret_key = self->config.secret_key},
+                           ret_error);
 }
 
 static const struct {

@@ -72,6 +72,8 @@ typedef void sink_done(void *arg, const struct attempt_outcome *outcome);
 struct sink {
     const char *kind;
     unsigned deadline_ms; // the longest that one attempt may take; leases must be longer
+    // Many jobs share a request, so their outcomes say nothing one by one: it asks for pauses (pause_endpoint) itself.
+    bool paces_itself;
     void *arg;
     // Parses settings and secrets once. On failure the text goes to subscription_state.last_error, and each job of the
     // subscription is answered CLASS_REJECTED with it.

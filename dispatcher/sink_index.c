@@ -238,7 +238,7 @@ static void on_turn_end(uv_prepare_t *prepare) {
 // ---- The port
 
 static bool index_prepare(void *arg, struct subscription *subscription, struct error *ret_error) {
-    struct index_target *target = index_target_new(subscription, ret_error);
+    struct index_target *target = index_target_new(subscription, &((struct index_sink *)arg)->keys, ret_error);
     subscription->sink_state = target;
     if (!target)
         return false;
@@ -305,6 +305,7 @@ static void on_handle_closed(uv_handle_t *handle) {
     }
     void (*on_closed)(void *) = sink->on_closed;
     void *arg = sink->on_closed_arg;
+    seal_keys_close(&sink->keys);
     free(sink);
     if (on_closed)
         on_closed(arg);
@@ -333,8 +334,13 @@ static void index_close(void *arg, void (*on_closed)(void *closed_arg), void *cl
     http_client_close(sink->http, on_http_closed, sink);
 }
 
-void sink_index_init(struct sink *ret_sink, uv_loop_t *loop, const struct sink_index_options *options) {
+bool sink_index_init(struct sink *ret_sink, uv_loop_t *loop, const struct sink_index_options *options,
+                     struct error *ret_error) {
     struct index_sink *sink = memory_alloc(sizeof *sink);
+    if (!seal_keys_init(&sink->keys, options->secret_key, ret_error)) {
+        free(sink);
+        return false;
+    }
     sink->loop = loop;
     uv_timer_init(loop, &sink->timer);
     uv_prepare_init(loop, &sink->turn_end);
@@ -349,10 +355,12 @@ void sink_index_init(struct sink *ret_sink, uv_loop_t *loop, const struct sink_i
                                                              .pooled = options->pooled});
     *ret_sink = (struct sink){.kind = "index",
                               .deadline_ms = INDEX_DEADLINE_MS,
+                              .paces_itself = true,
                               .arg = sink,
                               .prepare = index_prepare,
                               .forget = index_forget,
                               .send = index_send,
                               .drain = index_drain,
                               .close = index_close};
+    return true;
 }

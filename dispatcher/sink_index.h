@@ -16,7 +16,9 @@ struct sink_index_options {
     bool pooled;
     const struct egress_policy *egress; // keeps
     const char *ca_file;                // PEM; NULL: the system's
+    const char *secret_key;             // ROWBELL_SECRET_KEY (common/seal.h); NULL: sealed secrets cannot be opened
 };
 
 // Fills *ret_sink; sink.close frees it all.
-void sink_index_init(struct sink *ret_sink, uv_loop_t *loop, const struct sink_index_options *options);
+bool sink_index_init(struct sink *ret_sink, uv_loop_t *loop, const struct sink_index_options *options,
+                     struct error *ret_error);
