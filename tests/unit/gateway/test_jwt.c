@@ -21,7 +21,7 @@ static const struct {
     enum key_kind kind;
     const char *text;
 } key_texts[] = {
-#define KEYS(name, kind, text) {kind, text},
+#define KEYS(name, kind, text) {(kind), (text)},
 #include "tests/unit/gateway/jwt_vectors.def"
 #undef KEYS
 #undef NOW
@@ -30,7 +30,7 @@ static const struct {
 #define KEYS(name, kind, text)
 #undef VECTOR
 #define VECTOR(name, keys, rules, verdict, scopes, token)
-#define NOW(s) enum { NOW_S = s };
+#define NOW(s) enum { NOW_S = (s) };
 #include "tests/unit/gateway/jwt_vectors.def"
 #undef NOW
 #undef VECTOR

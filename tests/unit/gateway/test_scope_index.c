@@ -95,7 +95,9 @@ START_TEST(everybody_who_may_see_is_found_once) {
             every[m] = rand_r(&seed) % 8 == 0;
             for (int s = 0; s < SCOPES; s++) {
                 holds[m][s] = rand_r(&seed) % 5 == 0;
-                snprintf(text + strlen(text), sizeof text - strlen(text), holds[m][s] ? "scope-%d," : "", s);
+                if (holds[m][s]) {
+                    snprintf(text + strlen(text), sizeof text - strlen(text), "scope-%d,", s);
+                }
             }
             rights[m] = rights_of(index, every[m] ? "*" : text, true, &members[m]);
         }
