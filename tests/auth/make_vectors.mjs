@@ -119,6 +119,7 @@ vector('hs256_with_the_public_der', 'RSA', 'REFUSED', confused(crypto.createPubl
 vector('hs256_with_the_set_s_rsa_key', 'SET', 'REFUSED', confused(rsaPem, '{"alg":"HS256","kid":"rsa"}'))
 vector('hs256_with_the_modulus', 'SET', 'REFUSED', confused(Buffer.from(set.keys[0].n, 'base64url'), '{"alg":"HS256","kid":"rsa"}'))
 vector('hs256_with_the_ed25519_key', 'ED', 'REFUSED', confused(Buffer.from(set.keys[3].x, 'base64url')))
+vector('hs256_with_an_empty_secret', 'RSA', 'REFUSED', confused(''))
 vector('hs512', 'HMAC', 'REFUSED', await sign(secret, { alg: 'HS512' }))
 const pss = await jose.importPKCS8(await jose.exportPKCS8(rsa.privateKey), 'PS256')
 vector('ps256', 'RSA', 'REFUSED', await sign(pss, { alg: 'PS256' }))
