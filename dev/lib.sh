@@ -23,6 +23,7 @@ packages_for() {
     browser) printf '%s\n' nodejs npm chromium nginx-light ;;
     node) printf '%s\n' nodejs npm ;;
     bench_sse) printf '%s\n' nodejs npm nginx-light libnginx-mod-nchan pushpin zurl pkg-config ;;
+    compose) printf '%s\n' docker.io docker-compose debootstrap ;;
     lint) printf '%s\n' clang clang-format clang-tidy libclang-rt-dev cppcheck docker-compose ;;
     esac
 }
@@ -33,6 +34,7 @@ package_installed() {
     nodejs) command -v node >/dev/null && return ;;
     npm | chromium | docker-compose | redis-server) command -v "$1" >/dev/null && return ;;
     nginx-light) command -v nginx >/dev/null && return ;;
+    docker.io) command -v dockerd >/dev/null && return ;;
     postgresql) pg_bin_find >/dev/null && return ;;
     esac
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
@@ -88,6 +90,8 @@ packages_install() {
     for service in redis-server nginx; do
         command -v "$service" >/dev/null || new+=("$service")
     done
+    command -v dockerd >/dev/null || new+=(docker.service docker.socket)
+    command -v containerd >/dev/null || new+=(containerd)
     # The lists of a fresh machine are empty or old: then they are fetched, and it is tried again.
     if ! apt-get install -y --no-install-recommends "$@" >"$log" 2>&1 </dev/null; then
         apt-get update >>"$log" 2>&1 </dev/null

@@ -14,9 +14,9 @@ export class Receiver {
         this.server.keepAliveTimeout = 60_000;
     }
 
-    async listen() {
-        await new Promise((resolve, reject) => this.server.once('error', reject).listen(0, '127.0.0.1', resolve));
-        return `http://127.0.0.1:${this.server.address().port}/webhook`;
+    async listen(address = '127.0.0.1') {
+        await new Promise((resolve, reject) => this.server.once('error', reject).listen(0, address, resolve));
+        return `http://${address}:${this.server.address().port}/webhook`;
     }
 
     // Until this is called everything is refused.
