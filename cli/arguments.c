@@ -229,7 +229,8 @@ void arguments_print_tree(FILE *file, const struct command *table, const char *p
     print_options(file, arguments_global_options);
     fputs(
         "\nrowbell COMMAND --help lists a command's own flags.\n"
-        "Exit status: 0 done, 1 failed, 2 wrong usage, 3 database or gateway unreachable, 4 schema missing or newer.\n",
+        "Exit status: 0 done, 1 failed, 2 wrong usage, 3 database or gateway unreachable, 4 schema missing or newer,\n"
+        "5 doctor found problems.\n",
         file);
 }
 
