@@ -85,7 +85,11 @@ begin
   return format($body$
 declare
   collection constant boolean := %1$s;
+  noted text;
 begin
+  if coalesce(current_setting('rowbell.first_seq', true), '') = '' then   -- for receipts
+    noted := set_config('rowbell.first_seq', (coalesce(pg_sequence_last_value('rowbell.events_seq_seq'), 0) + 1)::text, true);
+  end if;
   if tg_op = 'INSERT' then
     if collection then
       with sides as (%6$s)
