@@ -1,8 +1,9 @@
-// The happy path: pass after pass until one finds less than a whole batch; then linger for some passes 10 ms apart,
-// since a busy database commits again soon; then tell the writers that nobody is awake, look once more, and sleep until
-// a writer's NOTIFY, the fallback poll or the sweep. The failure modes: a pass that fails for its data is done again
-// one event at a time, so that one bad row does not hold back the others; a fault of the system (no database, a lock
-// time-out, a full disk) counts against no event and makes the relay as a whole back off.
+// The happy path: pass after pass until one finds less than a whole batch; then linger for some passes 1, 2, 3 ms
+// apart, since a busy database commits again soon (a writer that finds the relay asleep is faster at 15 ms, and
+// dearer); then tell the writers that nobody is awake, look once more, and sleep until a writer's NOTIFY, the fallback
+// poll or the sweep. The failure modes: a pass that fails for its data is done again one event at a time, so that one
+// bad row does not hold back the others; a fault of the system (no database, a lock time-out, a full disk) counts
+// against no event and makes the relay as a whole back off.
 #include "relay/relay.h"
 #include "common/db_error.h"
 #include "common/log.h"
@@ -11,7 +12,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { RETRIES_EVERY_MS = 1000, LINGER_MS = 10, LINGER_PASSES = 5 };
+enum { RETRIES_EVERY_MS = 1000, LINGER_STEP_MS = 1, LINGER_PASSES = 5, FIRST_POLL_MS = 5 };
 
 static const char *const state_names[] = {
     [RELAY_DOWN] = "down",           [RELAY_PASSING] = "passing",         [RELAY_LISTING] = "listing",
@@ -67,6 +68,17 @@ static void wake(struct relay *relay) {
     }
 }
 
+// A writer that saw us awake says nothing when it commits after our last look. So a fresh sleep is light: the next look
+// comes after as long again as the sleep lasted, until the ordinary interval is reached.
+static unsigned asleep_ms(struct relay *relay) {
+    if (relay->options.poll_ms == 0) {
+        return relay->options.sweep_ms;
+    }
+    unsigned wait_ms = relay->asleep_ms < relay->options.poll_ms ? relay->asleep_ms : relay->options.poll_ms;
+    relay->asleep_ms = 2 * wait_ms;
+    return wait_ms;
+}
+
 // Nothing was left by the pass that just ended.
 static void rest(struct relay *relay) {
     if (relay->options.once) {
@@ -76,14 +88,14 @@ static void rest(struct relay *relay) {
         pass(relay);
     } else if (!relay->awake) {
         move(relay, RELAY_ASLEEP);
-        relay->store->wait(relay->store->arg,
-                           relay->options.poll_ms ? relay->options.poll_ms : relay->options.sweep_ms);
+        relay->store->wait(relay->store->arg, asleep_ms(relay));
     } else if (relay->idle_passes < LINGER_PASSES) {
         move(relay, RELAY_LINGERING);
-        relay->store->wait(relay->store->arg, LINGER_MS);
+        relay->store->wait(relay->store->arg, LINGER_STEP_MS * (relay->idle_passes + 1));
     } else {
         move(relay, RELAY_FALLING_ASLEEP);
         relay->awake = false;
+        relay->asleep_ms = FIRST_POLL_MS;
         relay->store->set_awake(relay->store->arg, false);
     }
 }

@@ -39,9 +39,10 @@ struct relay {
     enum relay_state state;
     struct backoff backoff; // 2 s doubling to 1 min: faults of the system
     struct low_water water;
-    bool awake;      // as writers were told
-    bool woken;      // a NOTIFY came while busy
-    int idle_passes; // in a row
+    bool awake;         // as writers were told
+    bool woken;         // a NOTIFY came while busy
+    int idle_passes;    // in a row
+    unsigned asleep_ms; // until the next look
     uint64_t swept_ms;
     uint64_t retries_looked_ms;
     struct relay_suspect suspects[RELAY_BATCH_SIZE];

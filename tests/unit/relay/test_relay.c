@@ -130,7 +130,7 @@ static void falls_asleep(void) {
     for (int i = 0; i < 4; i++) {
         pass_ends(0, NULL);
         ck_assert_int_eq(relay.state, RELAY_LINGERING);
-        ck_assert_int_eq(fake.wait_ms, 10);
+        ck_assert_int_eq(fake.wait_ms, i + 2);
         timer_fires();
         if (fake.in_flight == LIST)
             list_ends(0);
@@ -141,7 +141,7 @@ static void falls_asleep(void) {
     relay_on_asleep(&relay);
     pass_ends(0, NULL); // what was committed while the lock was given back
     ck_assert_int_eq(relay.state, RELAY_ASLEEP);
-    ck_assert_int_eq(fake.wait_ms, 200);
+    ck_assert_int_eq(fake.wait_ms, 5);
 }
 
 START_TEST(passes_follow_each_other_while_batches_are_full) {
@@ -244,11 +244,25 @@ START_TEST(backs_off_2_s_doubling_to_1_min_with_jitter) {
 }
 END_TEST
 
+// A writer that saw the relay awake commits after the relay's last look: nobody is told.
+START_TEST(a_fresh_sleep_is_light) {
+    static const unsigned waits[] = {5, 10, 20, 40, 80, 160, 200, 200};
+    start(false);
+    falls_asleep();
+    for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
+        ck_assert_int_eq(fake.wait_ms, waits[i]);
+        timer_fires();
+        pass_ends(0, NULL);
+    }
+}
+END_TEST
+
 START_TEST(due_retries_are_looked_for_once_a_second) {
     start(false);
     falls_asleep();
     int lists = 0;
-    for (int i = 0; i < 25; i++) { // 5 s of rests
+    uint64_t end_ms = fake.now_ms + 5000;
+    while (fake.now_ms < end_ms) {
         timer_fires();
         if (fake.in_flight == LIST) {
             ck_assert_int_eq(fake.which, RELAY_SUSPECTS_DUE);
@@ -405,6 +419,7 @@ static void add_tests(Suite *suite) {
         one_bad_row_leaves_the_others_in_the_same_pass,
         faults_of_the_system_never_count,
         backs_off_2_s_doubling_to_1_min_with_jitter,
+        a_fresh_sleep_is_light,
         due_retries_are_looked_for_once_a_second,
         a_lost_connection_forgets_what_was_in_flight,
         once_ends_when_drained,
