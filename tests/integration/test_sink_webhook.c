@@ -571,6 +571,98 @@ START_TEST(closing_loses_what_is_in_flight) {
 }
 END_TEST
 
+// ---- What broke elsewhere
+
+// The outcome was not written after the call: the attempt is made again, and the receiver can tell that it knows it.
+START_TEST(field_4_a_repeated_attempt_has_the_same_id_and_body) {
+    start(false);
+    prepare_usual();
+    send_delivery(&usual);
+    struct delivery again = usual;
+    again.attempt = 2;
+    send_delivery(&again);
+    struct received first = receiver_get(receiver, 0), second = receiver_get(receiver, 1);
+    ck_assert_str_eq(received_header(&first, "webhook-id"), received_header(&second, "webhook-id"));
+    ck_assert_str_eq(first.body, second.body);
+    stop();
+}
+END_TEST
+
+struct many {
+    int left, in_flight, done, connected, failed;
+};
+
+static void on_one_of_many(void *arg, const struct attempt_outcome *outcome) {
+    struct many *many = arg;
+    many->in_flight--;
+    many->done++;
+    many->connected += outcome->connect_ms > 0;
+    many->failed += outcome->class != CLASS_DELIVERED;
+    if (many->left > 0) {
+        many->left--;
+        many->in_flight++;
+        sink.send(sink.arg, &usual, on_one_of_many, many);
+    } else if (many->in_flight == 0) {
+        uv_stop(&loop);
+    }
+}
+
+START_TEST(field_7_ports_are_not_used_up) {
+    enum { REQUESTS = 20000, CONCURRENT = 64 };
+    start(false);
+    prepare_usual();
+    struct many many = {.left = REQUESTS - CONCURRENT, .in_flight = CONCURRENT};
+    for (int i = 0; i < CONCURRENT; i++)
+        sink.send(sink.arg, &usual, on_one_of_many, &many);
+    while (many.done < REQUESTS)
+        uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(many.failed, 0);
+    ck_assert_msg(many.connected < REQUESTS / 20, "%d connections for %d requests", many.connected, REQUESTS);
+    ck_assert_int_eq(receiver_count(receiver), REQUESTS);
+    stop();
+}
+END_TEST
+
+// Each request has a clock of its own: neither waits for another's deadline, nor gets less because another was slow.
+START_TEST(field_8_nobody_waits_for_the_slowest_of_a_batch) {
+    start(false);
+    struct receiver *slow = receiver_start();
+    receiver_answer(slow, 200, NULL, 1500);
+    struct subscription slow_one = subscription;
+    char slow_settings[200];
+    struct error error;
+    snprintf(slow_settings, sizeof slow_settings, "{\"url\":\"%s\",\"allow_http\":true,\"deadline_ms\":1000}",
+             receiver_url(slow));
+    slow_one.settings = slow_settings;
+    ck_assert(sink.prepare(sink.arg, &slow_one, &error));
+    prepare_usual();
+    struct delivery to_slow = usual;
+    to_slow.subscription = &slow_one;
+    struct result late[5] = {0}, quick[50] = {0};
+    for (int i = 0; i < 5; i++)
+        sink.send(sink.arg, &to_slow, on_done, &late[i]);
+    for (int i = 0; i < 50; i++)
+        sink.send(sink.arg, &usual, on_done, &quick[i]);
+    for (int i = 0; i < 50; i++) {
+        while (quick[i].calls == 0)
+            uv_run(&loop, UV_RUN_DEFAULT);
+        ck_assert_int_eq(quick[i].outcome.class, CLASS_DELIVERED);
+        ck_assert_double_lt(quick[i].outcome.total_ms, 900);
+    }
+    for (int i = 0; i < 5; i++)
+        ck_assert_int_eq(late[i].calls, 0); // still on their way when the others are done
+    for (int i = 0; i < 5; i++) {
+        while (late[i].calls == 0)
+            uv_run(&loop, UV_RUN_DEFAULT);
+        ck_assert_int_eq(late[i].outcome.class, CLASS_TIMEOUT);
+        ck_assert_double_ge(late[i].outcome.total_ms, 990);
+        ck_assert_double_lt(late[i].outcome.total_ms, 1450);
+    }
+    sink.forget(sink.arg, &slow_one);
+    stop();
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "sink_webhook", 20);
     tcase_add_test(tcase, a_delivery_arrives_byte_for_byte_and_signed);
@@ -593,6 +685,10 @@ static void add_tests(Suite *suite) {
     tcase_add_test(tcase, http_for_all_is_an_option);
     tcase_add_test(tcase, settings_may_go_while_a_send_is_in_flight);
     tcase_add_test(tcase, closing_loses_what_is_in_flight);
+    TCase *field = suite_case(suite, "field", 120);
+    tcase_add_test(field, field_4_a_repeated_attempt_has_the_same_id_and_body);
+    tcase_add_test(field, field_7_ports_are_not_used_up);
+    tcase_add_test(field, field_8_nobody_waits_for_the_slowest_of_a_batch);
 }
 
 int main(void) {
