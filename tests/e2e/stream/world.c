@@ -1,6 +1,8 @@
 #include "tests/e2e/stream/world.h"
+#include "common/buffer.h"
 #include "common/clock.h"
 #include "tests/support/support.h"
+#include "tests/support/tcp_proxy.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -57,6 +59,21 @@ PGconn *world_database(void) {
     PGconn *conn = fixture_connect();
     world_publish_posts(conn);
     return conn;
+}
+
+void world_relay_and_dispatcher(const char *redis_url) {
+    daemon_start("rowbell-relay", NULL);
+    daemon_start("rowbell-dispatcher",
+                 redis_url ? WITH("--lanes", "sse", "--redis-url", redis_url) : WITH("--lanes", "sse"));
+}
+
+struct tcp_proxy *world_proxy(PGconn *conn, const char **ret_url) {
+    char url[300];
+    struct tcp_proxy *proxy = tcp_proxy_start(PQhost(conn), atoi(PQport(conn)));
+    snprintf(url, sizeof url, "postgres://%s:%s@127.0.0.1:%d/%s?sslmode=disable", PQuser(conn), PQpass(conn),
+             tcp_proxy_port(proxy), PQdb(conn));
+    *ret_url = support_keep_text(url);
+    return proxy;
 }
 
 void post(PGconn *conn, const char *key) {
@@ -153,9 +170,12 @@ void redis_command(struct redis *redis, const char *command) {
 // ---- watchers ----
 
 void watcher_open(struct watcher *watcher, const struct gateway *gateway, const char *target) {
-    char header[64];
-    snprintf(header, sizeof header, "Last-Event-ID: %" PRId64 "\r\n", watcher->last_id);
-    watcher->client = sse_open(gateway->port, target, watcher->last_id ? header : NULL);
+    char headers[300] = "";
+    if (watcher->last_id) {
+        snprintf(headers, sizeof headers, "Last-Event-ID: %" PRId64 "\r\n", watcher->last_id);
+    }
+    strncat(headers, watcher->headers ? watcher->headers : "", sizeof headers - strlen(headers) - 1);
+    watcher->client = sse_open(gateway->port, target, headers);
     watcher->taken = 0;
 }
 
@@ -218,12 +238,36 @@ bool watcher_read(struct watcher *watcher) {
     return !ended;
 }
 
-void watcher_leave(struct watcher *watcher) {
+void watcher_break_off(struct watcher *watcher) {
     if (watcher->client) {
-        watcher_read(watcher);
         sse_close(watcher->client);
         watcher->client = NULL;
     }
+}
+
+void watcher_leave(struct watcher *watcher) {
+    if (watcher->client) {
+        watcher_read(watcher);
+        watcher_break_off(watcher);
+    }
+}
+
+const char *watcher_story(const struct watcher *watcher) {
+    struct buffer story = {0};
+    for (int i = 0; i < watcher->count; i++) {
+        const struct seen *seen = &watcher->seen[i];
+        buffer_text(&story, i == 0 ? "" : " ");
+        if (seen->reason) {
+            buffer_format(&story, "!%s", seen->reason);
+        } else {
+            const char *key = strstr(seen->data, "\"key\":\"");
+            ck_assert_ptr_nonnull(key);
+            buffer_append(&story, key + 7, strcspn(key + 7, "\""));
+        }
+    }
+    const char *kept = support_keep_text(story.bytes);
+    buffer_free(&story);
+    return kept;
 }
 
 static bool has_key(const struct seen *seen, const char *key) {
