@@ -333,7 +333,8 @@ void events_endpoint_handle(void *arg, struct http_exchange *exchange, const str
     struct events_endpoint *endpoint = arg;
     const struct static_file *file = static_file_find(request->path, endpoint->config->demo);
     bool is_events = strcmp(request->path, "/events") == 0;
-    if (!is_events && !file) {
+    bool is_receipt = receipts_endpoint_matches(request->path);
+    if (!is_events && !is_receipt && !file) {
         respond_text(endpoint, exchange, request, 404, NULL, "nothing here; the stream is at /events\n");
     } else if (strcmp(request->method, "OPTIONS") == 0) {
         answer_options(endpoint, exchange, request);
@@ -341,6 +342,8 @@ void events_endpoint_handle(void *arg, struct http_exchange *exchange, const str
         respond_text(endpoint, exchange, request, 405, "Allow: GET, HEAD, OPTIONS\r\n", "only GET, HEAD and OPTIONS\n");
     } else if (is_events) {
         events_get(endpoint, exchange, request);
+    } else if (is_receipt) {
+        receipts_endpoint_get(endpoint->receipts, exchange, request);
     } else {
         file_get(endpoint, exchange, request, file);
     }

@@ -1,4 +1,5 @@
-// events_endpoint: what the gateway's public port answers: GET /events, /openapi.json and, with --demo, a page at /.
+// events_endpoint: what the gateway's public port answers: GET /events, /openapi.json and, with --demo, a page at /;
+// receipts go to receipts_endpoint.c.
 //
 // EventSource gives up for ever on any status but 200. So a request that is wrong gets its 4xx, and one that is right
 // at the wrong time (starting, draining, too many streams) gets 200, a `retry:` and the end of the connection.
@@ -6,6 +7,7 @@
 #include "common/http_server.h"
 #include "gateway/auth.h"
 #include "gateway/config.h"
+#include "gateway/receipts_endpoint.h"
 #include "gateway/subscriber.h"
 #include <stdbool.h>
 
@@ -13,6 +15,7 @@ struct events_endpoint {
     const struct gateway_config *config;
     struct auth *auth;
     struct subscribers *subscribers;
+    struct receipts_endpoint *receipts;
     bool open;            // false: not ready yet, or draining
     size_t waiting_count; // requests that wait for their auth
 };

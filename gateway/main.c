@@ -14,6 +14,7 @@
 #include "gateway/drain.h"
 #include "gateway/events_endpoint.h"
 #include "gateway/metrics.h"
+#include "gateway/receipts_endpoint.h"
 #include "gateway/replay.h"
 #include "gateway/ring.h"
 #include "gateway/source_log.h"
@@ -38,6 +39,7 @@ struct gateway {
     struct stream_source source;
     struct replay *replay;
     struct auth *auth;
+    struct receipts_endpoint *receipts;
     struct subscribers *subscribers;
     struct events_endpoint endpoint;
     struct http_server *server;
@@ -170,6 +172,7 @@ static void on_drained(void *arg) {
     log_info("gateway_drained");
     http_server_close(gateway->server, NULL, NULL);
     auth_close(gateway->auth); // answers who still waits: they come back to another gateway
+    receipts_endpoint_close(gateway->receipts);
     subscribers_close(gateway->subscribers);
     replay_close(gateway->replay);
     gateway->source.close(gateway->source.feed);
@@ -253,8 +256,11 @@ static bool start(struct gateway *gateway, struct error *ret_error) {
                                                     .on_news = on_source_news,
                                                     .on_entry = on_source_entry,
                                                 });
-    gateway->endpoint =
-        (struct events_endpoint){.config = config, .auth = gateway->auth, .subscribers = gateway->subscribers};
+    gateway->receipts = receipts_endpoint_new(loop, config, gateway->auth);
+    gateway->endpoint = (struct events_endpoint){.config = config,
+                                                 .auth = gateway->auth,
+                                                 .subscribers = gateway->subscribers,
+                                                 .receipts = gateway->receipts};
     start_turn_handles(gateway);
     gateway->process.on_stop = on_stop;
     gateway->process.stop_arg = gateway;
