@@ -1,5 +1,8 @@
--- One subscription in full, without its secrets. $1 name. One row or none. Locks: none. Index: subscriptions_name_key.
+-- One subscription in full, without its secrets but how they are stored. $1 name. One row or none. Locks: none. Index: subscriptions_name_key.
 select h.name, h.id, h.kind, h.state, h.types, h.scope, s.ordered, s."coalesce", s.settings, s.created_at,
+       (select string_agg(case when c.key_id is null then 'plain' else 'sealed under ' || c.key_id end
+                          || coalesce(' until ' || to_char(c.ends_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), ''), ', ')
+          from rowbell.subscription_secrets(s.name) as c) as signs_with,
        h.jobs_open as open, h.jobs_waiting as waiting, h.jobs_held as held, h.jobs_poisoned as poisoned,
        h.last_success_at, h.last_failure_at, h.failing_since, h.last_error
   from rowbell.subscription_health h join rowbell.subscriptions s on s.id = h.id

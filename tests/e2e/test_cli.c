@@ -396,6 +396,8 @@ START_TEST(test_secrets_are_sealed_at_once_where_the_key_is) {
     ck_assert_str_eq(sql_text(conn, "select secrets[1] like 'sealed:1:%' and secrets[2] like 'until=%;sealed:1:%' from "
                                     "rowbell.subscriptions where name = 'w'"),
                      "t");
+    expect_status(RUN("subscription", "show", "w", "--json"), 0);
+    expect_json("j ->> 'signs_with' ~ '^sealed under [0-9a-f]{16}, sealed under [0-9a-f]{16} until 2[0-9T:-]+Z$'");
     expect_status(RUN("subscription", "rotate-secret", "w", "--grace", "0s", "--json"), 0);
     expect_json(
         "j ->> 'secret' like 'whsec\\_%' and j ->> 'name' = 'w' and j ? 'old_until' and j ->> 'public_key' is null");
