@@ -22,6 +22,25 @@ bench_start() {
         "$(sed -n 's/^MemTotal: *//p' /proc/meminfo)" "$(sql 'show server_version')"
 }
 
+# bench_npm: what bench/package.json names; sets node.
+bench_npm() {
+    packages_need node
+    mkdir -p "$state"
+    npm_need
+    node=$(node_find) || die 'there is no node'
+    exec 8>"$state/npm.lock"
+    flock 8
+    if ! cmp -s "$root/bench/package-lock.json" "$root/bench/node_modules/.rowbell-lock"; then
+        say 'installing npm packages (bench/package.json)'
+        (cd "$root/bench" && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error) >"$state/npm.log" 2>&1 8>&- || {
+            tail -20 "$state/npm.log" >&2
+            die "npm ci failed: $state/npm.log"
+        }
+        cp "$root/bench/package-lock.json" "$root/bench/node_modules/.rowbell-lock"
+    fi
+    exec 8>&-
+}
+
 background=()
 bench_stop() {
     local status=$? pid

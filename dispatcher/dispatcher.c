@@ -363,13 +363,13 @@ static void claims_answered(struct dispatcher *d, const struct job_round_result 
     for (size_t i = 0; i < result->claimed_count; i++) {
         struct endpoint *endpoint = endpoint_find(&d->endpoints, result->claimed[i].subscription_id);
         if (endpoint)
-            endpoint->got++;
+            endpoint_took(endpoint, result->claimed[i].event_seq);
         claim_received(d, &result->claimed[i], now_ms);
     }
     for (size_t i = 0; i < d->claim_count; i++) {
         struct endpoint *endpoint = endpoint_find(&d->endpoints, d->claims[i].subscription_id);
         if (endpoint)
-            endpoint_answered(endpoint, d->round_ms);
+            endpoint_answered(endpoint, d->round_ms, now_ms);
     }
     if (result->claimed_count)
         d->worked_ms = now_ms;
@@ -433,6 +433,11 @@ static void round_done(void *arg, const struct job_round_result *result, const s
         d->acks_alone = false;
         d->one_by_one = false;
     }
+    for (size_t i = 0; i < d->round_returns; i++) {
+        struct endpoint *endpoint = endpoint_find(&d->endpoints, d->returns.refs[i].subscription_id);
+        if (endpoint)
+            endpoint_lower(endpoint, d->returns.refs[i].event_seq);
+    }
     drop_first(d->returns.refs, sizeof *d->returns.refs, &d->returns.count, d->round_returns);
     drop_first(d->disables, sizeof *d->disables, &d->disable_count, d->round_disables);
     d->round_returns = d->round_disables = 0;
@@ -457,6 +462,8 @@ static size_t claim_alone(struct dispatcher *d) {
                                          .lowest = quarantine->ref.event_seq,
                                          .highest = quarantine->ref.event_seq};
     endpoint->got = 0;
+    endpoint->highest = 0;
+    endpoint->lowered = INT64_MAX;
     d->claims[0] = endpoint->claim;
     quarantine->claimed = true;
     return 1;
@@ -774,7 +781,7 @@ static void promote_answered(void *arg, const int *subscription_ids, size_t coun
     for (size_t i = 0; i < count; i++) {
         struct endpoint *endpoint = endpoint_find(&d->endpoints, subscription_ids[i]);
         if (endpoint)
-            endpoint->hungry = true;
+            endpoint->hungry = true; // from which seq on a notification says
     }
     if (more)
         d->promote_at_ms = now;
@@ -936,8 +943,8 @@ void dispatcher_down(struct dispatcher *d) {
     metric_set(METRIC_SHARDS_OWNED, d->options.lane, NULL, 0);
 }
 
-void dispatcher_wake(struct dispatcher *d, uint64_t shards) {
-    endpoint_wake(&d->endpoints, shards);
+void dispatcher_wake(struct dispatcher *d, uint64_t shards, int64_t lowest) {
+    endpoint_wake_from(&d->endpoints, shards, lowest);
     if (shards == UINT64_MAX && d->up) { // not one shard: a requeue, and what it moved waits in jobs_waiting
         d->promote_at_ms = 0;
         endpoint_probe_now(&d->endpoints, clock_ms());

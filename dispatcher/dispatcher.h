@@ -30,7 +30,7 @@ struct dispatcher_options {
 struct dispatcher *dispatcher_new(const struct dispatcher_options *options);
 void dispatcher_up(struct dispatcher *dispatcher);   // a new session: it owns no shards
 void dispatcher_down(struct dispatcher *dispatcher); // the session is gone, and its shards with it
-void dispatcher_wake(struct dispatcher *dispatcher, uint64_t shards);
+void dispatcher_wake(struct dispatcher *dispatcher, uint64_t shards, int64_t lowest); // jobs came, from this seq on
 const char *dispatcher_unready(const struct dispatcher *dispatcher); // NULL: ready; else why not (static)
 int dispatcher_in_flight(const struct dispatcher *dispatcher);
 

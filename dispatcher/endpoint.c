@@ -9,6 +9,8 @@
 
 enum {
     MAX_IN_FLIGHT_MOST = 1000,
+    LOOK_MS = 200,        // between claims that ignore the mark
+    LOOK_SHARE = 20,      // they take no more than one part of so many
     IDLE_STALE_MS = 1000, // a success is written down once a second
     FAILING_MS = 5000,    // a former owner saw no success for longer: it is probed first
 };
@@ -142,6 +144,8 @@ void endpoint_table_apply(struct endpoint_table *table, const struct subscriptio
     endpoint->gone = false;
     endpoint->hungry = true;
     endpoint->held = endpoint->version->active;
+    endpoint->mark = 0;
+    endpoint->look_at_ms = 0;
     endpoint->quiet_until_ms = change->pause_ms ? now_ms + change->pause_ms : 0;
     // Who changed it may have mended it: what was learnt is forgotten, but not that it fails.
     endpoint->window = endpoint->version->max_in_flight;
@@ -164,6 +168,20 @@ void endpoint_wake(struct endpoint_table *table, uint64_t shards) {
     for (struct endpoint *endpoint = table->by_id; endpoint; endpoint = endpoint->hh.next)
         if (shards & shard_bit(shard_of(endpoint->id)))
             endpoint->hungry = true;
+}
+
+void endpoint_lower(struct endpoint *endpoint, int64_t lowest) {
+    endpoint->hungry = true;
+    if (lowest < endpoint->mark)
+        endpoint->mark = lowest;
+    if (lowest < endpoint->lowered)
+        endpoint->lowered = lowest;
+}
+
+void endpoint_wake_from(struct endpoint_table *table, uint64_t shards, int64_t lowest) {
+    for (struct endpoint *endpoint = table->by_id; endpoint; endpoint = endpoint->hh.next)
+        if (shards & shard_bit(shard_of(endpoint->id)))
+            endpoint_lower(endpoint, lowest);
 }
 
 void endpoint_forget_shards(struct endpoint_table *table, uint64_t shards) {
@@ -221,8 +239,11 @@ size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int free_s
                                                  .slots = slots,
                                                  .lease_ms = endpoint->version->deadline_ms + ENDPOINT_LEASE_MARGIN_MS,
                                                  .ordered = endpoint->version->subscription.ordered,
+                                                 .lowest = now_ms >= endpoint->look_at_ms ? 0 : endpoint->mark,
                                                  .highest = INT64_MAX};
             endpoint->got = 0;
+            endpoint->highest = 0;
+            endpoint->lowered = INT64_MAX;
             ret_claims[count++] = endpoint->claim;
             free_slots -= slots;
             endpoint->hungry = false;
@@ -233,7 +254,28 @@ size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int free_s
     return count;
 }
 
-void endpoint_answered(struct endpoint *endpoint, uint64_t claimed_ms) {
+void endpoint_took(struct endpoint *endpoint, int64_t event_seq) {
+    endpoint->got++;
+    if (event_seq > endpoint->highest)
+        endpoint->highest = event_seq;
+}
+
+static void mark_move(struct endpoint *endpoint, uint64_t claimed_ms, uint64_t now_ms) {
+    bool short_of = endpoint->got < endpoint->claim.slots;
+    if (endpoint->claim.lowest == 0) {
+        uint64_t cost_ms = (now_ms - claimed_ms) * LOOK_SHARE;
+        endpoint->look_at_ms = now_ms + (cost_ms > LOOK_MS ? cost_ms : LOOK_MS);
+        endpoint->mark = 0;
+    }
+    if (endpoint->got > 0)
+        endpoint->mark = endpoint->highest + 1;
+    if (endpoint->lowered < endpoint->mark)
+        endpoint->mark = endpoint->lowered;
+    endpoint->unlooked = short_of && endpoint->claim.lowest > 0;
+}
+
+void endpoint_answered(struct endpoint *endpoint, uint64_t claimed_ms, uint64_t now_ms) {
+    mark_move(endpoint, claimed_ms, now_ms);
     pace_take(&endpoint->pace, claimed_ms, endpoint->got);
     endpoint->probing = endpoint->failing && (endpoint->probing || endpoint->got > 0);
     if (endpoint->ramp.began_ms)
@@ -255,14 +297,18 @@ int endpoint_may_release(struct endpoint *endpoint, uint64_t now_ms, int most) {
 
 void endpoint_released(struct endpoint *endpoint, int asked, int count) {
     endpoint->held = count >= asked;
-    endpoint->hungry = endpoint->hungry || count > 0;
+    if (count > 0)
+        endpoint_lower(endpoint, 0);
     endpoint->release_credit -= count;
 }
 
 bool endpoint_any_hungry(const struct endpoint_table *table, uint64_t shards, uint64_t now_ms) {
     for (const struct endpoint *endpoint = table->by_id; endpoint; endpoint = endpoint->hh.next)
-        if (slots_in_time(endpoint, shards) > 0 && endpoint->quiet_until_ms <= now_ms &&
-            !(endpoint->failing && endpoint->probe_at_ms > now_ms))
+        if (endpoint->unlooked && !endpoint->gone && endpoint->version->active &&
+            (shards & shard_bit(shard_of(endpoint->id))))
+            return true;
+        else if (slots_in_time(endpoint, shards) > 0 && endpoint->quiet_until_ms <= now_ms &&
+                 !(endpoint->failing && endpoint->probe_at_ms > now_ms))
             return true;
     return false;
 }

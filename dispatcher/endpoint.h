@@ -5,6 +5,11 @@
 // counts the jobs that hold a slot; an endpoint that is gone is freed with its last job. A change of a subscription
 // makes a new version; sends that began under the old one keep it.
 //
+// A claim walks over the dead front of the queue: rows that were delivered and are not vacuumed yet, or never while an
+// old snapshot is held. So while claims find jobs they begin at a mark. It is an optimisation only: whatever comes back
+// below it lowers it (NOTIFY carries the lowest seq), and it is ignored five times a second, or as often as that costs
+// a twentieth of the time.
+//
 // How an endpoint is treated:
 //   well: a window of jobs at once. It begins at max_in_flight (16), halves when the receiver is overloaded, grows back
 //   by
@@ -56,6 +61,10 @@ struct endpoint {
     int in_flight;
     int foreign_leases;      // of a former owner, still running: they hold slots too
     bool hungry;             // may have ready jobs; false once a claim found fewer than it asked for
+    bool unlooked;           // what is below the mark was not looked at since a claim above it found too few
+    int64_t mark;            // nothing ready is known below it
+    int64_t lowered;         // since the claim in flight was made, jobs came from here on
+    uint64_t look_at_ms;     // from here on claims look below the mark too
     bool gone;               // removed; freed when nothing is in flight
     bool lease_asked;        // its foreign leases are being counted
     bool held;               // may have held jobs that should come back
@@ -71,6 +80,7 @@ struct endpoint {
     struct pace_ramp ramp;  // after a failure
     struct job_claim claim; // in the round in flight
     int got;                // of it
+    int64_t highest;        // of what it got
     uint64_t release_ms;    // when release_credit was right
     double release_credit;  // held jobs that may go
     int release_asked;      // of which so many are being moved
@@ -88,6 +98,9 @@ void endpoint_table_close(struct endpoint_table *table); // nothing may be in fl
 void endpoint_table_apply(struct endpoint_table *table, const struct subscription_change *change, uint64_t now_ms);
 struct endpoint *endpoint_find(const struct endpoint_table *table, int id); // NULL when unknown or gone
 void endpoint_wake(struct endpoint_table *table, uint64_t shards);
+// Jobs came, from this seq on.
+void endpoint_wake_from(struct endpoint_table *table, uint64_t shards, int64_t lowest);
+void endpoint_lower(struct endpoint *endpoint, int64_t lowest);
 // Others may have sent for these shards meanwhile: their subscriptions are read anew.
 void endpoint_forget_shards(struct endpoint_table *table, uint64_t shards);
 // A person asked for it: endpoints that fail are probed now.
@@ -97,8 +110,9 @@ void endpoint_probe_now(struct endpoint_table *table, uint64_t now_ms);
 // Writes at most `most` claims, takes hungry from those it chose; returns how many.
 size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int free_slots, uint64_t now_ms,
                        struct job_claim *ret_claims, size_t most);
-// The claim of endpoint_choose was answered with so many jobs (endpoint->got).
-void endpoint_answered(struct endpoint *endpoint, uint64_t claimed_ms);
+// The claim of endpoint_choose, made at claimed_ms, is answered: each job it gave, then that it was all.
+void endpoint_took(struct endpoint *endpoint, int64_t event_seq);
+void endpoint_answered(struct endpoint *endpoint, uint64_t claimed_ms, uint64_t now_ms);
 // How many held jobs may go now; the caller says how many went.
 int endpoint_may_release(struct endpoint *endpoint, uint64_t now_ms, int most);
 void endpoint_released(struct endpoint *endpoint, int asked, int count);

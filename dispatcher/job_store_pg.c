@@ -412,8 +412,8 @@ static void promote_answered(void *arg, const struct db_reply *reply, const stru
         const PGresult *result = reply->results[1];
         more = cell_int(result, 0, 0) >= PROMOTE_LIMIT;
         pg_array_each_int(PQgetvalue(result, 0, 1), collect_id, &list);
-        if (cell(result, 0, 2))
-            next_due_ms = cell_int(result, 0, 2) > 0 ? cell_int(result, 0, 2) : 0;
+        if (cell(result, 0, 3))
+            next_due_ms = cell_int(result, 0, 3) > 0 ? cell_int(result, 0, 3) : 0;
     }
     call->done.promoted(call->done_arg, list.ids, list.count, more, next_due_ms, error);
     free(call);
@@ -631,12 +631,12 @@ static void conn_notify(void *arg, const char *channel, const char *payload) {
     while (sscanf(payload, " %15s %d %" SCNd64 "%n", lane, &shard, &seq, &used) == 3) {
         understood = true;
         bool in_range = shard >= 0 && shard < SHARD_COUNT;
-        store->options.on_jobs(store->options.arg, lane, in_range ? shard_bit(shard) : UINT64_MAX);
+        store->options.on_jobs(store->options.arg, lane, in_range ? shard_bit(shard) : UINT64_MAX, in_range ? seq : 0);
         payload += used;
     }
     if (!understood) {
-        store->options.on_jobs(store->options.arg, store->options.kind, UINT64_MAX);
-        store->options.on_jobs(store->options.arg, "sse", UINT64_MAX);
+        store->options.on_jobs(store->options.arg, store->options.kind, UINT64_MAX, 0);
+        store->options.on_jobs(store->options.arg, "sse", UINT64_MAX, 0);
     }
 }
 

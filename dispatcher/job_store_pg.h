@@ -13,8 +13,9 @@ struct job_store_pg_options {
     void *arg;
     void (*on_up)(void *arg); // the session says that it is a dispatcher; it owns no shard yet
     void (*on_down)(void *arg, const struct error *error, bool first);
-    // NOTIFY rowbell_jobs: work for these shards of a lane, as far as the payload can be read (else every shard).
-    void (*on_jobs)(void *arg, const char *lane, uint64_t shards);
+    // NOTIFY rowbell_jobs: work for these shards of a lane from this seq on, as far as the payload can be read (else
+    // every shard, 0).
+    void (*on_jobs)(void *arg, const char *lane, uint64_t shards, int64_t lowest);
 };
 
 struct job_store_pg *job_store_pg_new(uv_loop_t *loop, const struct job_store_pg_options *options);

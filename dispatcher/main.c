@@ -164,12 +164,12 @@ static void sse_went_down(void *arg, const struct error *error, bool first) {
     session_went(self, "sse", error, first);
 }
 
-static void on_jobs(void *arg, const char *name, uint64_t shards) {
+static void on_jobs(void *arg, const char *name, uint64_t shards, int64_t lowest) {
     struct leased_lane *lane = arg;
     struct dispatcher_program *self = lane->program;
     bool first = lane == &self->leased[0] || !self->leased[0].store;
     if (lane->dispatcher && strcmp(name, lane_name(lane->lane)) == 0)
-        dispatcher_wake(lane->dispatcher, shards);
+        dispatcher_wake(lane->dispatcher, shards, lowest);
     else if (self->sse && first && strcmp(name, lane_name(LANE_SSE)) == 0)
         sink_sse_wake(self->sse);
 }

@@ -3,7 +3,8 @@
 -- milliseconds, $4 bigint[] and $5 bigint[] the lowest and highest seq to take; $6 bigint token (odd: nothing else is in flight).
 -- Rows: subscription_id, event_seq, attempts (this one counted), uncounted, lost, lost_alone, and of the event
 -- microseconds since 1970, type, subject, op, key, data (all NULL: there is no such event). A claim that finds an expired lease records the attempt that held it as lost.
--- Locks: jobs rows, SKIP LOCKED. Index: jobs_pkey, TID scan, events_pkey, event_types_pkey.
+-- Only the owner of the shard claims, so rows are not locked before they are updated: a lock of its own costs as much as the
+-- update. Locks: the rows it claims. Index: jobs_pkey, TID scan, events_pkey, event_types_pkey.
 with wanted as materialized (
   select w.id, w.slots, w.lowest, w.highest
     from unnest($1::int[], $2::int[], $4::bigint[], $5::bigint[]) w(id, slots, lowest, highest)
@@ -19,8 +20,7 @@ found as materialized (
         and j.event_seq between w.lowest and w.highest
         and (j.lease_until is null or j.lease_until < now())
       order by j.event_seq
-      limit w.slots
-        for update skip locked) l
+      limit w.slots) l
 ),
 -- A row that changed between the snapshot and its lock is in found and not here: what follows reads this one only.
 claimed as (

@@ -26,8 +26,8 @@ gone as (
                where k.subscription_id = e.subscription_id
                  and k.event_seq = e.event_seq
                  and k.lease_token = e.lease_token
-               limit 1
-                 for update) l))
+               limit 1) l))
+     and j.lease_token = any($3::bigint[])   -- looked at again when the row changed meanwhile
   returning j.subscription_id, j.event_seq, j.lease_token, j.uncounted
 ),
 done as materialized (
@@ -66,8 +66,8 @@ health as (
          case when not bool_and(d.fate = 'delivered') then now() end,
          max(d.error)
     from done d
-   where exists (select from rowbell.subscriptions s where s.id = d.subscription_id)
    group by d.subscription_id
+  having exists (select from rowbell.subscriptions s where s.id = d.subscription_id)
    order by d.subscription_id
   on conflict (subscription_id) do update
      set not_before = coalesce(excluded.not_before, h.not_before),

@@ -40,7 +40,7 @@ static void on_down(void *arg, const struct error *error, bool first) {
     ck_assert_msg(!first, "%s", error->text);
     ((struct bench *)arg)->up = false;
 }
-static void on_jobs(void *arg, const char *lane, uint64_t shards) {
+static void on_jobs(void *arg, const char *lane, uint64_t shards, int64_t lowest) {
     struct bench *bench = arg;
     if (strcmp(lane, "webhook") == 0)
         bench->shards |= shards;

@@ -176,8 +176,8 @@ START_TEST(a_failing_endpoint_is_probed_and_returns_slowly) {
         now += wait_ms;
         ck_assert_int_eq(slots(&table, now), 1);
         struct endpoint_version *probe = endpoint_begin(endpoint_find(&table, 1));
-        endpoint_find(&table, 1)->got = 1;
-        endpoint_answered(endpoint_find(&table, 1), now);
+        endpoint_took(endpoint_find(&table, 1), 1);
+        endpoint_answered(endpoint_find(&table, 1), now, now);
         ck_assert_int_eq(slots(&table, now), 0); // while it runs there is no other
         endpoint_learn(endpoint_find(&table, 1), &refused, now, 0.5);
         endpoint_end(&table, endpoint_find(&table, 1), probe);
@@ -194,7 +194,7 @@ START_TEST(a_failing_endpoint_is_probed_and_returns_slowly) {
         int count = slots(&table, now + ms);
         struct endpoint *endpoint = endpoint_find(&table, 1);
         endpoint->got = count;
-        endpoint_answered(endpoint, now + ms);
+        endpoint_answered(endpoint, now + ms, now + ms);
         ends(&table, count, &delivered, now + ms);
         sent[ms / 1000] += count;
     }
