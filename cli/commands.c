@@ -45,6 +45,25 @@ static const struct command_option publish_options[] = {
 
 static const struct command_option webhook_options[] = {WEBHOOK_OPTIONS, SECRET_OPTIONS, {0}};
 
+static const struct command_option index_options[] = {
+    {"target", "TARGET", "postgres (rowbell.search), opensearch, elasticsearch or meilisearch"},
+    {"type", "PATTERN", "tables to index: 'posts.*', '*'; repeat it for more"},
+    {"url", "URL", "of the search engine; not with postgres"},
+    {"columns", "A,B", "columns to index, instead of all; with postgres the first one weighs most"},
+    {"language", "NAME", "postgres: how words are read: simple (default), english, german, ..."},
+    {"index", "NAME", "the engine's index of each table, such as app-{table} ({table})"},
+    {"scope", "SCOPE", "only rows of this scope"},
+    {"authorization-file", "FILE", "its first line is the Authorization header for the engine (- for standard input)"},
+    {"max-in-flight", "N", "changes in one batch, 1 to 1000 (200)"},
+    {"allow-http", NULL, "the URL may be http: instead of https:"},
+    {0},
+};
+
+static const struct command_option index_rebuild_options[] = {
+    {"no-wait", NULL, "do not wait for its end"},
+    {0},
+};
+
 static const struct command_option set_options[] = {
     {"url", "URL", "where to send them"},
     WEBHOOK_OPTIONS,
@@ -149,6 +168,8 @@ const struct command commands[] = {
     {"unpublish", "TABLE", 1, 1, "Stop capturing a table", NULL, run_unpublish},
     {"subscription add webhook", "NAME URL", 2, 2, "Send events to an endpoint; prints its secret once",
      webhook_options, run_subscription_add_webhook},
+    {"subscription add index", "NAME", 1, 1, "Keep the rows of tables searchable; what is there already is indexed at once",
+     index_options, run_subscription_add_index},
     {"subscription list", "", 0, 0, "List subscriptions with their open work", NULL, run_subscription_list},
     {"subscription show", "NAME", 1, 1, "Show one subscription in full", NULL, run_subscription_show},
     {"subscription pause", "NAME", 1, 1, "Hold its jobs until it is resumed", NULL, run_subscription_pause},
@@ -162,6 +183,9 @@ const struct command commands[] = {
     {"subscription enable", "NAME", 1, 1, "The same, for one that was disabled", resume_options,
      run_subscription_resume},
     {"subscription remove", "NAME", 1, 1, "Remove a subscription and its jobs", NULL, run_subscription_remove},
+    {"index rebuild", "SUBSCRIPTION", 1, 1, "Build an index anew from its tables, online; shows how far it is",
+     index_rebuild_options, run_index_rebuild},
+    {"index status", "SUBSCRIPTION", 1, 1, "Show the last walk over each table of an index", NULL, run_index_status},
     {"event list", "", 0, 0, "List the newest events", event_list_options, run_event_list},
     {"event show", "ID", 1, 1, "Show an event, where it went, and every attempt", NULL, run_event_show},
     {"job list", "", 0, 0, "List jobs that are not delivered yet", job_list_options, run_job_list},

@@ -351,6 +351,7 @@ end $$;
 --   target         postgres | opensearch | elasticsearch | meilisearch
 --   url            of the search engine; not with postgres
 --   authorization  the value of the Authorization header, kept as a secret
+--   secret         the same as it is stored: sealed:... (rowbell subscription add index does it), or plain:...
 --   columns        array of column names; without it every column
 --   language       text search configuration (postgres); default simple
 --   index          name of the index of each table at the engine, such as app-{table}; default {table}. No other
@@ -373,9 +374,9 @@ begin
     raise exception 'rowbell.add_index: options must be a JSON object' using errcode = 'invalid_parameter_value';
   end if;
   for option in select jsonb_object_keys(options) loop
-    if option <> all (array['target', 'url', 'authorization', 'columns', 'language', 'index', 'allow_http', 'max_in_flight']) then
+    if option <> all (array['target', 'url', 'authorization', 'secret', 'columns', 'language', 'index', 'allow_http', 'max_in_flight']) then
       raise exception 'rowbell.add_index: there is no option %', quote_literal(option) using errcode = 'invalid_parameter_value',
-        hint = 'Options are target, url, authorization, columns, language, index, allow_http, max_in_flight.';
+        hint = 'Options are target, url, authorization, secret, columns, language, index, allow_http, max_in_flight.';
     end if;
   end loop;
   target := options ->> 'target';
@@ -384,7 +385,7 @@ begin
     raise exception 'rowbell.add_index: % is not a target', coalesce(quote_literal(target), 'NULL') using errcode = 'invalid_parameter_value',
       hint = 'Targets are postgres, opensearch, elasticsearch and meilisearch.';
   end if;
-  if target = 'postgres' and (url is not null or options ? 'authorization' or options ? 'index') then
+  if target = 'postgres' and (url is not null or options ?| '{authorization,secret,index}') then
     raise exception 'rowbell.add_index: target postgres has no url, authorization or index' using errcode = 'invalid_parameter_value',
       hint = 'Its documents are in rowbell.search of this database.';
   end if;
@@ -419,6 +420,9 @@ begin
   if options ? 'authorization' and coalesce(options ->> 'authorization', '') !~ '^[\x21-\x7e]+( [\x21-\x7e]+)*$' then
     raise exception 'rowbell.add_index: authorization must be a header''s value, such as "ApiKey ..." or "Bearer ..."' using errcode = 'invalid_parameter_value';
   end if;
+  if options ? 'secret' and rowbell.secret_problem(options ->> 'secret', 'authorization') is not null then
+    raise exception 'rowbell.add_index: %', rowbell.secret_problem(options ->> 'secret', 'authorization') using errcode = 'invalid_parameter_value';
+  end if;
   perform rowbell.subscription_types_check(types, 'index');
   select p.name into keyless from rowbell.published p
    where cardinality(p.key) = 0 and exists (select from unnest(types) as t where t <> '*' and not starts_with(t, '*.') and rowbell.type_matches(t, p.name || '.update')) limit 1;
@@ -427,7 +431,7 @@ begin
       using errcode = 'invalid_parameter_value', hint = 'Publish it with a primary key, or with key => ''{...}''.';
   end if;
   -- A target that is away is waited for, however long; what it refuses is given up at once.
-  settings := options - 'authorization' || jsonb_build_object(
+  settings := options - 'authorization' - 'secret' || jsonb_build_object(
     'max_in_flight', coalesce(options -> 'max_in_flight', '200'),
     'retry', '[1000, 1000, 2000, 2000, 5000, 5000, 10000, 10000, 30000]'::jsonb, 'retry_forever', true);
   if target <> 'postgres' and not settings ? 'index' then
@@ -436,7 +440,8 @@ begin
   begin
     insert into rowbell.subscriptions as s (name, kind, types, scope, "coalesce", settings, secrets)
       values (name, 'index', types, rowbell.scope_of(scope), true, settings,
-              case when options ? 'authorization' then array['plain:' || (options ->> 'authorization')] else '{}' end)
+              case when options ? 'secret' then array[options ->> 'secret']
+                   when options ? 'authorization' then array['plain:' || (options ->> 'authorization')] else '{}' end)
       returning s.id into added;
   exception
     when unique_violation then
