@@ -7,7 +7,7 @@ grant usage on schema rowbell to public;
 
 -- Applications: the functions, no table. publish works only for a table's owner, whoever that is.
 grant execute on function rowbell.publish(regclass, name, name, name[], name[], text, boolean), rowbell.unpublish(regclass),
-  rowbell.publish_begin(oid, text, name[], name, name, name[], boolean, name), rowbell.publish_end(oid, name, boolean),
+  rowbell.publish_begin(oid, text, name[], name, name, name[], boolean, name), rowbell.publish_end(oid, name, boolean), rowbell.publish_proof(),
   rowbell.publish_relations(oid), rowbell.published_now(oid[]), rowbell.follow_ddl(boolean),
   rowbell.event_id(timestamptz, bigint), rowbell.event_seq(uuid) to public;
 grant execute on function rowbell.record(text, text, jsonb, text), rowbell.declare_type(text, text, boolean),
@@ -30,6 +30,10 @@ grant select, insert, update, delete on rowbell.jobs, rowbell.jobs_waiting, rowb
 grant select, insert on rowbell.attempts, rowbell.stream_log to rowbell_dispatcher;
 grant update (timeline, system_identifier) on rowbell.streams to rowbell_dispatcher;
 grant execute on function rowbell.hold_jobs(int), rowbell.event_id(timestamptz, bigint), rowbell.alert(text, text, jsonb) to rowbell_dispatcher;
+grant execute on function rowbell.prune_events(bigint, bigint, int), rowbell.prune_attempts(bigint, int),
+  rowbell.prune_stream_log(bigint, int) to rowbell_dispatcher, rowbell_operator;
+grant execute on function rowbell.prune_orphans(int), rowbell.disable_failing(bigint), rowbell.unblock_subjects(int),
+  rowbell.alert_backlog(bigint, bigint) to rowbell_dispatcher;
 -- Index subscriptions. The tables that they cover are the application's: grant select on them to rowbell_dispatcher.
 grant select on rowbell.published to rowbell_dispatcher;
 grant select, insert, update, delete on rowbell.search, rowbell.index_walks to rowbell_dispatcher;
@@ -44,7 +48,7 @@ grant execute on function rowbell.index_read(int, bigint[]), rowbell.index_read_
   rowbell.index_key_values_sql(rowbell.published, text), rowbell.index_columns(jsonb),
   rowbell.index_problem(text, text, rowbell.published), rowbell.search_vector(regconfig, jsonb, text[]),
   rowbell.percent_decode(text), rowbell.percent_encode(text), rowbell.percent_encode_slow(text), rowbell.scope_of(text),
-  rowbell.capture_key_sql(oid, name[], text), rowbell.capture_plain_type(oid) to rowbell_dispatcher;
+  rowbell.capture_key_sql(oid, name[], text), rowbell.capture_plain_type(oid), rowbell.capture_text_sql(oid, text) to rowbell_dispatcher;
 
 grant execute on function rowbell.add_index(text, text[], text, jsonb), rowbell.rebuild_index(text),
   rowbell.search_documents(text, text, int) to rowbell_app, rowbell_operator;

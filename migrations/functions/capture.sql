@@ -6,10 +6,23 @@ create or replace function rowbell.capture_plain_type(type oid) returns boolean
 language sql immutable strict
 return type in ('int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'uuid'::regtype, 'oid'::regtype, 'bool'::regtype);
 
+-- A column as text. A type's owner may have made a cast of it to text, a function that would run with our rights: types that are
+-- not PostgreSQL's own are rendered by their output function, which only a superuser can make.
+create or replace function rowbell.capture_text_sql(type oid, reference text) returns text
+language sql stable
+begin atomic
+  with recursive base as (
+    select t.oid, t.typbasetype, t.typnamespace from pg_type t where t.oid = type
+    union all select t.oid, t.typbasetype, t.typnamespace from base b join pg_type t on t.oid = b.typbasetype)
+  select format(case when b.typnamespace = 'pg_catalog'::regnamespace then '%s::text' else 'pg_catalog.format(''%%s'', %s)' end, reference)
+    from base b where b.typbasetype = 0;
+end;
+
 create or replace function rowbell.capture_key_sql(relation oid, key name[], alias text) returns text
 language sql stable
 return (select string_agg(case when rowbell.capture_plain_type(a.atttypid) then format('%s.%I::text', alias, a.attname)
-                               else format('rowbell.percent_encode(%s.%I::text)', alias, a.attname) end,
+                               else format('rowbell.percent_encode(%s)',
+                                           rowbell.capture_text_sql(a.atttypid, format('%s.%I', alias, a.attname))) end,
                           ' || ''/'' || ' order by k.i)
           from unnest(key) with ordinality as k(attname, i)
           join pg_attribute a on a.attrelid = relation and a.attname = k.attname and not a.attisdropped);
@@ -48,7 +61,8 @@ declare
   scope_sql text := 'null::text';
   gone_sql  text := 'false';
   image_sql text;
-  side      text;   -- one transition table, rendered: key, scope, gone, image
+  old_side  text;   -- a transition table, rendered: key, scope, gone, image
+  new_side  text;
   emit      text;   -- what ends every statement: rows of changes(op, scope, key) become events
   create_id int; update_id int; delete_id int;
 begin
@@ -57,8 +71,8 @@ begin
     into strict create_id, update_id, delete_id
     from rowbell.event_types t where t.relation = p.relation;
   if p.scope is not null then
-    scope_sql := format(case when rowbell.capture_plain_type(a.atttypid) then '%s.%I::text' else 'rowbell.scope_of(%s.%I::text)' end,
-                        row_ref, p.scope)
+    scope_sql := format(case when rowbell.capture_plain_type(a.atttypid) then '%s' else 'rowbell.scope_of(%s)' end,
+                        rowbell.capture_text_sql(a.atttypid, format('%s.%I', row_ref, p.scope)))
       from pg_attribute a where a.attrelid = p.relation and a.attname = p.scope and not a.attisdropped;
   end if;
   if p.soft_delete is not null then
@@ -70,8 +84,10 @@ begin
     -- The key and the scope are always watched: their change is a change of address.
     image_sql := format('row(%s)', (select string_agg(format('%s.%I', row_ref, w), ', ') from unnest(p.watch) as w));
   end if;
-  side := format('select %s as key, %s as scope, %s as gone, %s as image from %%I as %s',
-                 key_sql, scope_sql, gone_sql, image_sql, row_ref);
+  old_side := format('select %s as key, %s as scope, %s as gone, %s as image from "rowbell$old" as %s',
+                     key_sql, scope_sql, gone_sql, image_sql, row_ref);
+  new_side := format('select %s as key, %s as scope, %s as gone, %s as image from "rowbell$new" as %s',
+                     key_sql, scope_sql, gone_sql, image_sql, row_ref);
   emit := format($sql$
     insert into rowbell.events (type_id, scope, key, op, subject)
     select case c.op when 'create' then %s when 'update' then %s else %s end, c.scope, c.key, c.op, %L || '/' || c.key
@@ -142,11 +158,11 @@ end $body$,
     delete_id,                                                    -- 3
     case when p.scope is not null then '*' end,                   -- 4
     p.name,                                                       -- 5
-    format(side, 'rowbell$new'),                                  -- 6
+    new_side,                                                     -- 6
     create_id,                                                    -- 7
     case when long_key then 'materialized' else '' end,           -- 8
     emit,                                                         -- 9
-    format(side, 'rowbell$old'),                                  -- 10
+    old_side,                                                     -- 10
     update_id,                                                    -- 11
     case when (select i.wake from rowbell.installation i) = 'notify' then -- 12
       $wake$  if found and rowbell.relays_sleep() then

@@ -1,5 +1,11 @@
 -- rowbell.publish and rowbell.unpublish. They run as their caller, who owns the table; what needs the schema's owner is in
--- the two publish_* functions, which check the caller against session_user (the one name that a function cannot borrow).
+-- the two publish_* functions. Who calls those cannot be told from a name: inside them current_user is their owner, and
+-- session_user is a superuser while an autovacuum evaluates somebody's index. So the caller proves it: only a table's
+-- owner can comment on its triggers, and publish_begin looks for the comment that publish makes, and takes away, around it.
+
+-- The proof's trigger, which publish drops again.
+create or replace function rowbell.publish_proof() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$ begin return null; end $$;
 
 create or replace function rowbell.publish_begin(relation oid, name text, key name[], scope name, soft_delete name,
                                                 watch name[], webhook boolean, caller name)
@@ -8,8 +14,8 @@ returns void language plpgsql security definer set search_path = pg_catalog, pg_
 declare
   p rowbell.published;
 begin
-  if not pg_has_role(session_user, (select c.relowner from pg_class c where c.oid = relation), 'member')
-     or not pg_has_role(session_user, caller, 'member') then
+  if not exists (select from pg_trigger g join pg_description d on d.objoid = g.oid and d.classoid = 'pg_trigger'::regclass
+                  where g.tgrelid = relation and g.tgname = '~rowbell_proof' and d.description = caller) then
     raise exception 'rowbell.publish: must be owner of table %', relation::regclass using errcode = 'insufficient_privilege';
   end if;
   perform pg_advisory_xact_lock(x'726f7765'::int, 0);
@@ -49,11 +55,8 @@ returns boolean language plpgsql security definer set search_path = pg_catalog, 
 declare
   was_published boolean;
 begin
-  if not pg_has_role(session_user, (select c.relowner from pg_class c where c.oid = relation), 'member')
-     or not pg_has_role(session_user, caller, 'member') then
-    raise exception 'rowbell.unpublish: must be owner of table %', relation::regclass using errcode = 'insufficient_privilege';
-  end if;
   if remove then
+    -- Its triggers are gone, or dropping their function fails; only the table's owner can take them away.
     delete from rowbell.published o where o.relation = publish_end.relation;
     was_published := found;
     execute format('drop function if exists rowbell.%I()', 'capture_' || relation);
@@ -144,7 +147,13 @@ begin
       using errcode = 'not_null_violation', hint = 'Set the key columns NOT NULL.';
   end if;
 
+  if not pg_has_role(current_user, class.relowner, 'usage') then
+    raise exception 'rowbell.publish: must be owner of table %', relation using errcode = 'insufficient_privilege';
+  end if;
+  execute format('create or replace trigger "~rowbell_proof" before truncate on %s for each statement execute function rowbell.publish_proof()', relation);
+  execute format('comment on trigger "~rowbell_proof" on %s is %L', relation, current_user);
   perform rowbell.publish_begin(relation, wire, key, scope, soft_delete, watch, coalesce(webhook, true), current_user);
+  execute format('drop trigger "~rowbell_proof" on %s', relation);
   capture := format('rowbell.%I()', 'capture_' || relation::oid);
   for target in select r from rowbell.publish_relations(relation) as r loop
     -- The names sort last, since an AFTER trigger of the application may change the row again.
@@ -172,6 +181,9 @@ declare
 begin
   if relation is null then
     raise exception 'rowbell.unpublish: relation is NULL' using errcode = 'null_value_not_allowed';
+  end if;
+  if not pg_has_role(current_user, (select c.relowner from pg_class c where c.oid = relation), 'usage') then
+    raise exception 'rowbell.unpublish: must be owner of table %', relation using errcode = 'insufficient_privilege';
   end if;
   for target in select g.tgrelid, g.tgname from pg_trigger g join pg_proc f on f.oid = g.tgfoid
                  where f.pronamespace = 'rowbell'::regnamespace and f.proname = 'capture_' || relation::oid

@@ -40,6 +40,9 @@ begin
     raise exception 'rowbell.record: the subject has % bytes, more than 1024', octet_length(subject)
       using errcode = 'string_data_right_truncation';
   end if;
+  if starts_with(type, 'rowbell.') then
+    raise exception 'rowbell.record: events whose type begins with rowbell. are Rowbell''s own' using errcode = 'reserved_name';
+  end if;
   select t.id into declared from rowbell.event_types t where t.type = record.type and t.relation is null;
   if declared is null then
     raise exception 'rowbell.record: the event type % is not declared', coalesce(quote_literal(type), 'NULL')

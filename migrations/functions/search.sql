@@ -37,8 +37,11 @@ language sql immutable
 return case when p.soft_delete is null then 'true' else format('"rowbell$r".%I is null', p.soft_delete) end;
 
 create or replace function rowbell.index_scope_sql(p rowbell.published) returns text
-language sql immutable
-return case when p.scope is null then 'null::text' else format('rowbell.scope_of("rowbell$r".%I::text)', p.scope) end;
+language sql stable
+return case when p.scope is null then 'null::text'
+            else format('rowbell.scope_of(%s)', coalesce(
+              (select rowbell.capture_text_sql(a.atttypid, format('"rowbell$r".%I', p.scope))
+                 from pg_attribute a where a.attrelid = p.relation and a.attname = p.scope), format('"rowbell$r".%I', p.scope))) end;
 
 -- A query of the present state of some addresses. $1 text[] keys, $2 text the subscription's scope (NULL: all).
 -- Rows: key, scope, document; document NULL: gone, or outside the scope.
@@ -422,6 +425,9 @@ begin
   end if;
   if options ? 'secret' and rowbell.secret_problem(options ->> 'secret', 'authorization') is not null then
     raise exception 'rowbell.add_index: %', rowbell.secret_problem(options ->> 'secret', 'authorization') using errcode = 'invalid_parameter_value';
+  end if;
+  if scope = '' then
+    raise exception 'rowbell.add_index: the scope is empty' using errcode = 'invalid_parameter_value', hint = 'Leave it out (NULL) for every scope.';
   end if;
   perform rowbell.subscription_types_check(types, 'index');
   select p.name into keyless from rowbell.published p

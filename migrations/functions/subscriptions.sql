@@ -211,6 +211,8 @@ begin
   settings := options - 'ordered' - 'condition' - 'secret' || jsonb_strip_nulls(jsonb_build_object('url', url));
   problem := case
     when options ? 'url' then 'there is no option ''url'': it is an argument'
+    -- An application that has lost its tenant's name must not be given every tenant's events.
+    when scope = '' then 'the scope is empty: leave it out (NULL) for every scope'
     when jsonb_typeof(options -> 'ordered') <> 'boolean' then 'ordered must be true or false'
     when options ? 'secret' then rowbell.secret_problem(options ->> 'secret', coalesce(options ->> 'signature', 'standard')) end;
   problem := coalesce(problem, rowbell.webhook_settings_problem(settings));
@@ -258,6 +260,7 @@ begin
     when changes ? 'secret' then 'a secret is changed by rotate_secret'
     when changes ? 'types' and jsonb_typeof(changes -> 'types') <> 'array' then 'types must be an array of texts'
     when changes ? 'scope' and jsonb_typeof(changes -> 'scope') not in ('string', 'null') then 'scope must be a text'
+    when changes ->> 'scope' = '' then 'the scope is empty: give null for every scope'
     when changes ? 'ordered' and jsonb_typeof(changes -> 'ordered') not in ('boolean', 'null') then 'ordered must be true or false' end;
   if problem is null and changes ? 'types' then
     new_types := array(select jsonb_array_elements_text(changes -> 'types'));

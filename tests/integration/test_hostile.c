@@ -1,0 +1,145 @@
+// What a database user with no rights of ours may try: to run code with our rights, to change what is captured of other
+// people's tables, to forge our own events, to widen a scope. One test for each way in that was open once.
+#include "tests/support/fixture.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// A connection of a login that may make its own schema and nothing else.
+static PGconn *hostile_connect(PGconn *admin) {
+    const char *url = fixture_login("pg_signal_backend"); // of no use here
+    PGconn *conn = PQconnectdb(url);
+    ck_assert_msg(PQstatus(conn) == CONNECTION_OK, "%s", PQerrorMessage(conn));
+    char sql[400];
+    snprintf(sql, sizeof sql, "create schema own authorization %s; grant usage on schema own to public", PQuser(conn));
+    sql_run(admin, sql);
+    return conn;
+}
+
+START_TEST(a_cast_of_the_table_owner_does_not_run_with_our_rights) {
+    fixture_database();
+    PGconn *admin = fixture_connect();
+    PGconn *hostile = hostile_connect(admin);
+    sql_run(hostile,
+            "create table own.loot (who text); grant all on own.loot to public;"
+            "create type own.bait as (x int);"
+            "create function own.spring(own.bait) returns text language plpgsql as $$ begin"
+            "  insert into own.loot values (current_user); return 't' || ($1).x; end $$;"
+            "create cast (own.bait as text) with function own.spring(own.bait);"
+            "create domain own.wrapped as own.bait;"
+            "create table own.p (id int primary key, tenant own.bait);"
+            "create table own.q (id own.bait primary key, tenant own.wrapped);"
+            "select rowbell.publish('own.p', scope => 'tenant'); select rowbell.publish('own.q', scope => 'tenant');"
+            "insert into own.p values (1, row(7)); update own.p set id = 2; delete from own.p;"
+            "insert into own.q values (row(1), row(7))");
+    ck_assert_str_eq(sql_text(admin, "select coalesce(string_agg(who, ' '), 'nothing') from own.loot"), "nothing");
+    ck_assert_int_eq(sql_int(admin, "select count(*) from rowbell.events where scope = '(7)'"), 5);
+    PQfinish(hostile);
+}
+END_TEST
+
+START_TEST(an_index_that_a_superuser_analyzes_cannot_publish_a_table_of_somebody_else) {
+    fixture_database();
+    PGconn *admin = fixture_connect();
+    sql_run(admin, "create table posts (id int primary key, tenant text, secret text);"
+                   "select rowbell.publish('posts', scope => 'tenant')");
+    PGconn *hostile = hostile_connect(admin);
+    char sql[1200];
+    snprintf(sql, sizeof sql,
+             "create table own.t (i int); insert into own.t values (1);"
+             "create function own.once(i int) returns int language plpgsql immutable as $$ begin return i; end $$;"
+             "create index on own.t (own.once(i));"
+             "create or replace function own.once(i int) returns int language plpgsql immutable as $$ begin"
+             "  perform rowbell.publish_begin('posts'::regclass, 'posts', '{id}', 'secret', null, null, true, '%s');"
+             "  return i; exception when others then return i; end $$",
+             PQuser(hostile));
+    sql_run(hostile, sql);
+    sql_run(admin, "analyze own.t; insert into posts values (1, 'mine', 'theirs')");
+    ck_assert_str_eq(sql_text(admin, "select scope from rowbell.events"), "mine");
+    ck_assert_str_eq(sql_text(admin, "select scope from rowbell.published"), "tenant");
+    PQfinish(hostile);
+}
+END_TEST
+
+START_TEST(nobody_publishes_a_table_that_is_not_theirs_or_not_there) {
+    fixture_database();
+    PGconn *admin = fixture_connect();
+    sql_run(admin, "create table posts (id int primary key); grant all on posts to public;"
+                   "select rowbell.publish('posts')");
+    PGconn *hostile = hostile_connect(admin);
+    static const char *const refused[] = {
+        "select rowbell.publish('posts')",
+        "select rowbell.unpublish('posts')",
+        "select rowbell.publish_begin('posts'::regclass, 'posts', '{}', null, null, null, true, current_user)",
+        "select rowbell.publish_begin(4242424, 'mine', '{}', null, null, null, true, current_user)",
+        // Who may only create triggers cannot comment on them.
+        "create trigger \"~rowbell_proof\" before truncate on posts for each statement execute function "
+        "rowbell.publish_proof(); comment on trigger \"~rowbell_proof\" on posts is 'x'",
+        "select rowbell.record('anything', 's')",
+        "select seq from rowbell.events",
+        "insert into rowbell.events (type_id) values (1)",
+        "select rowbell.alert('rowbell.backlog', 's', '{}')",
+        "select rowbell.capture_create(p) from rowbell.published p",
+        "select rowbell.set_wake('poll')",
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const char *state = sql_error(hostile, refused[i]);
+        ck_assert_msg(strcmp(state, "42501") == 0, "%s: %s", refused[i], state);
+    }
+    // Taking the capture function away fails while the triggers are there.
+    ck_assert_str_eq(sql_error(hostile, "select rowbell.publish_end('posts'::regclass, current_user, true)"), "2BP01");
+    sql_run(admin, "insert into posts values (1)");
+    ck_assert_int_eq(sql_int(admin, "select count(*) from rowbell.events"), 1);
+    PQfinish(hostile);
+}
+END_TEST
+
+START_TEST(an_application_cannot_forge_our_own_events) {
+    fixture_database();
+    PGconn *admin = fixture_connect();
+    PGconn *app = PQconnectdb(fixture_login("rowbell_app"));
+    ck_assert_str_eq(sql_error(app, "select rowbell.record('rowbell.job.poisoned', 'subscription/x')"), "42939");
+    ck_assert_str_eq(sql_error(app, "select rowbell.record('rowbell.index.rebuild', 'x')"), "42939");
+    ck_assert_int_eq(sql_int(admin, "select count(*) from rowbell.events"), 0);
+    PQfinish(app);
+}
+END_TEST
+
+START_TEST(an_empty_scope_is_not_every_scope) {
+    fixture_database();
+    PGconn *conn = fixture_connect();
+    ck_assert_str_eq(sql_error(conn, "select rowbell.add_webhook('w', 'https://a.example/', '{*}', '')"), "22023");
+    ck_assert_str_eq(sql_error(conn, "select rowbell.add_index('i', '{*}', '', '{\"target\": \"postgres\"}')"),
+                     "22023");
+    sql_run(conn, "select rowbell.add_webhook('w', 'https://a.example/', '{*}', 't1')");
+    ck_assert_str_eq(sql_error(conn, "select rowbell.set_webhook('w', '{\"scope\": \"\"}')"), "22023");
+    ck_assert_str_eq(sql_text(conn, "select scope from rowbell.subscriptions where name = 'w'"), "t1");
+}
+END_TEST
+
+START_TEST(names_that_look_like_format_strings_are_only_names) {
+    fixture_database();
+    PGconn *conn = fixture_connect();
+    sql_run(conn, "create table \"100%s\" (\"id%1$I\" int primary key, \"%s\" text, \"gone%\" text, \"w%L\" int);"
+                  "select rowbell.publish('\"100%s\"', scope => '%s', soft_delete => 'gone%', watch => '{w%L}');"
+                  "insert into \"100%s\" values (1, 't', null, 0); update \"100%s\" set \"w%L\" = 1;"
+                  "update \"100%s\" set \"gone%\" = 'x'");
+    ck_assert_str_eq(
+        sql_text(conn, "select string_agg(concat_ws(' ', op, scope, subject), ', ' order by seq) from rowbell.events"),
+        "create t 100%s/1, update t 100%s/1, delete t 100%s/1");
+}
+END_TEST
+
+static void add_tests(Suite *suite) {
+    TCase *tcase = suite_case(suite, "hostile", 60);
+    tcase_add_test(tcase, a_cast_of_the_table_owner_does_not_run_with_our_rights);
+    tcase_add_test(tcase, an_index_that_a_superuser_analyzes_cannot_publish_a_table_of_somebody_else);
+    tcase_add_test(tcase, nobody_publishes_a_table_that_is_not_theirs_or_not_there);
+    tcase_add_test(tcase, an_application_cannot_forge_our_own_events);
+    tcase_add_test(tcase, an_empty_scope_is_not_every_scope);
+    tcase_add_test(tcase, names_that_look_like_format_strings_are_only_names);
+}
+
+int main(void) {
+    return suite_main("hostile", add_tests);
+}
