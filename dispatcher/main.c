@@ -7,6 +7,7 @@
 #include "common/redis_conn.h"
 #include "dispatcher/config.h"
 #include "dispatcher/dispatcher.h"
+#include "dispatcher/housekeeper.h"
 #include "dispatcher/job_store_pg.h"
 #include "dispatcher/lanes.h"
 #include "dispatcher/metrics.h"
@@ -55,7 +56,8 @@ struct dispatcher_program {
     struct lanes lanes;
     struct egress_policy egress;
     struct leased_lane leased[LEASED_LANES];
-    struct sink_sse *sse; // NULL: no sse lane
+    struct sink_sse *sse;            // NULL: no sse lane
+    struct housekeeper *housekeeper; // NULL: --once
     bool sse_up, wired, started;
     bool sse_drained; // --once
     int running;      // lanes that have not stopped
@@ -227,6 +229,8 @@ static void lane_stopped(void *arg) {
     struct sink_sse *sse = self->sse;
     self->sse = NULL;
     sink_sse_close(sse, NULL, NULL);
+    housekeeper_close(self->housekeeper, NULL, NULL);
+    self->housekeeper = NULL;
     for (int i = 0; i < LEASED_LANES; i++)
         leased_close(&self->leased[i]);
 }
@@ -355,6 +359,12 @@ static void open_lanes(struct dispatcher_program *self) {
     for (int i = 0; i < LEASED_LANES; i++)
         if (self->lanes.wanted[self->leased[i].lane] || (none && i == 0))
             open_leased(self, i);
+    if (!self->config.once)
+        self->housekeeper = housekeeper_new(
+            loop, &(struct housekeeper_options){.url = direct ? common->direct_database_url : common->database_url,
+                                                .keep_events_ms = self->config.keep_events_ms,
+                                                .keep_attempts_ms = self->config.keep_attempts_ms,
+                                                .keep_stream_ms = self->config.keep_stream_ms});
     if (self->lanes.wanted[LANE_SSE])
         self->sse =
             sink_sse_new(loop, &(struct sink_sse_options){.url = common->database_url,

@@ -331,6 +331,80 @@ START_TEST(alerts_are_events_that_never_alert_about_themselves) {
 }
 END_TEST
 
+// ---- Housekeeping
+
+START_TEST(retention_takes_what_is_done_and_nothing_else) {
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    int subscription = webhook(conn, "w", receiver, "");
+    sql_run(conn, "select rowbell.set_subscription_state('w', 'paused')");
+    char sql[900];
+    // Of ten old events: 1 young, 2 not fanned out, 3 poisoned, 4 named by a held job, 5 by a ready one (of a paused
+    // subscription, so it becomes held); 6 by a cancelled one, which goes along.
+    snprintf(sql, sizeof sql,
+             "insert into posts select generate_series(1, 10); update rowbell.events set fanned_out_at = now() - "
+             "interval '8 d', "
+             "occurred_at = now() - interval '8 d', fanout = '{%d}'; update rowbell.events set occurred_at = now(), "
+             "fanned_out_at = "
+             "now() where key = '1'; update rowbell.events set fanned_out_at = null, retry_at = now() + interval '1 h' "
+             "where key = "
+             "'2'; update rowbell.events set poisoned_at = now() where key = '3'; insert into rowbell.jobs_waiting "
+             "(subscription_id, "
+             "event_seq, state) select %d, seq, case key when '4' then 'held' else 'cancelled' end from rowbell.events "
+             "where key in "
+             "('4', '6'); insert into rowbell.jobs (subscription_id, event_seq) select %d, seq from rowbell.events "
+             "where key = '5'",
+             subscription, subscription, subscription);
+    sql_run(conn, sql);
+    sql_run(conn, "insert into rowbell.attempts (subscription_id, event_seq, attempt, started_at, class) select 1, i, "
+                  "1, now() - i * "
+                  "interval '1 d', 'delivered' from generate_series(1, 40) i;"
+                  "insert into rowbell.stream_log (stream_id, position, prev, event_seq, name, op, appended_at) select "
+                  "1, i, i - 1, i, 'p', "
+                  "'create', now() - interval '2 d' from generate_series(1, 50) i;"
+                  "update rowbell.stream_log set appended_at = now() - interval '2 d'");
+    daemon_start("rowbell-dispatcher", plain);
+    sql_wait(conn, WAIT_MS, "select not exists (select from rowbell.events where key = '7')");
+    sql_wait(conn, WAIT_MS, "select count(*) = 1 from rowbell.stream_log"); // the newest stays, however old
+    sql_wait(conn, WAIT_MS, "select count(*) <= 30 from rowbell.attempts");
+    ck_assert_int_ge(sql_int(conn, "select count(*) from rowbell.attempts"), 29);
+    ck_assert_int_eq(sql_int(conn, "select max(position) from rowbell.stream_log") > 1000, 1);
+    ck_assert_str_eq(
+        sql_text(conn, "select string_agg(key, ' ' order by key::int) from rowbell.events where key <> '6'"),
+        "1 2 3 4 5");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs_waiting where state = 'cancelled'"), 0);
+}
+END_TEST
+
+START_TEST(what_nobody_would_notice_is_noticed) {
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    int gone = webhook(conn, "gone", receiver, ""), dead = webhook(conn, "dead", receiver, "");
+    sql_run(conn, "select rowbell.remove_subscription('gone')");
+    queue(conn, gone, 3); // a relay that had read it before
+    char sql[400];
+    snprintf(
+        sql, sizeof sql,
+        "update rowbell.subscription_state set failing_since = now() - interval '6 d', last_failure_at = now() where "
+        "subscription_id = %d; insert into rowbell.events (type_id, subject, data, occurred_at) select id, 'x', '{}', "
+        "now() - "
+        "interval '10 min' from rowbell.event_types where type = 'thing.happened'",
+        dead);
+    sql_run(conn, sql);
+    struct daemon *daemon = start(webhook_only);
+    sql_wait(conn, WAIT_MS, "select count(*) = 0 from rowbell.jobs");
+    sql_wait(conn, WAIT_MS, "select state = 'disabled' from rowbell.subscriptions where name = 'dead'");
+    sql_wait(conn, WAIT_MS,
+             "select count(*) = 2 from rowbell.events e join rowbell.event_types t on t.id = e.type_id where "
+             "t.type in ('rowbell.subscription.disabled', 'rowbell.backlog')");
+    // Enabled by a person, its days begin anew.
+    sql_run(conn, "select rowbell.set_subscription_state('dead', 'active')");
+    queue(conn, dead, 1);
+    receiver_wait(receiver, 1, WAIT_MS);
+    stop(daemon);
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *endpoint = suite_case(suite, "endpoint", 90);
     tcase_add_test(endpoint, a_rate_is_spread_and_exact_while_owners_change);
@@ -344,6 +418,9 @@ static void add_tests(Suite *suite) {
     tcase_add_test(ordered, ordered_keeps_the_order_of_each_subject);
     tcase_add_test(ordered, a_poisoned_job_parks_its_subject_alone);
     tcase_add_test(ordered, ordered_waits_for_what_is_not_fanned_out_yet);
+    TCase *housekeeping = suite_case(suite, "housekeeping", 60);
+    tcase_add_test(housekeeping, retention_takes_what_is_done_and_nothing_else);
+    tcase_add_test(housekeeping, what_nobody_would_notice_is_noticed);
     TCase *crash = suite_case(suite, "crash", 60);
     tcase_add_test(crash, a_job_that_kills_its_dispatcher_is_found_alone);
     tcase_add_test(crash, a_killed_owner_holds_a_busy_endpoint_for_seconds_only);

@@ -376,7 +376,10 @@ START_TEST(least_privilege_is_enough) {
     ck_assert_int_eq(http_get(target, &body), 200);
     ck_assert_ptr_nonnull(strstr(body, "rowbell_shards_owned{lane=\"webhook\"} 64"));
     ck_assert_ptr_nonnull(strstr(body, "rowbell_attempts_total{lane=\"webhook\",class=\"http_4xx\"} 3"));
+    daemon_wait_log(daemon, "event=housekeeping ", WAIT_MS);
     stop(daemon);
+    ck_assert_ptr_null(strstr(daemon->log, "housekeeping_failed"));
+    ck_assert_ptr_null(strstr(daemon->log, "round_failed"));
 }
 END_TEST
 

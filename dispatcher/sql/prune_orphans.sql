@@ -1,0 +1,2 @@
+-- Parameters: none. Rows: 1: how many went.
+select rowbell.prune_orphans();

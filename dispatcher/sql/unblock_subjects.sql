@@ -1,0 +1,2 @@
+-- Parameters: none. Rows: 1: how many jobs were freed.
+select rowbell.unblock_subjects();
