@@ -1,30 +1,18 @@
 // stream.c on a log in memory and a time of its own: whatever Redis loses, repeats or reorders, the ring becomes the
 // log (G5, G6).
+#include "gateway/source_memory.h"
 #include "gateway/stream.h"
 #include "tests/support/fixture.h"
 #include "tests/unit/gateway/tests.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOG_MOST = 20000 };
-
-// A log, and at most one read that waits for its answer.
+// A log whose reads are answered when the test says so, at most one at a time.
 struct world {
     uint64_t now;
-    int64_t positions[LOG_MOST]; // rising; [0] is the first row
-    size_t count;
-    size_t oldest;
-    bool down;
+    struct source_memory *source;
+    struct stream_source port;
     size_t reads;
-    void (*answer)(struct world *world);
-    int64_t position;
-    size_t limit;
-    size_t depth;
-    int64_t *asked;
-    size_t asked_count;
-    stream_page_done *page_done;
-    stream_position_done *position_done;
-    void *done_arg;
     struct ring *ring;
     struct stream *stream;
     size_t ready;
@@ -36,90 +24,27 @@ struct world {
 
 static struct world world;
 
-static struct stream_entry log_entry(size_t i) {
-    return (struct stream_entry){.position = world.positions[i],
-                                 .prev = i == 0 ? 0 : world.positions[i - 1],
-                                 .name = "t",
-                                 .key = "k",
-                                 .op = "update"};
+static size_t log_count(void) {
+    return source_memory_count(world.source);
 }
 
-static bool log_holds(int64_t position) {
-    for (size_t i = world.oldest; i < world.count; i++) {
-        if (world.positions[i] == position) {
-            return true;
-        }
-    }
-    return false;
+static int64_t position_at(size_t i) {
+    return source_memory_at(world.source, i).position;
 }
 
-static const struct error away = {.code = ERROR_CONNECT, .text = "away"};
-
-static void answer_begin(struct world *w) {
-    size_t at = w->count > w->oldest + w->depth ? w->count - 1 - w->depth : w->oldest;
-    w->position_done(w->done_arg, w->down ? 0 : w->positions[at], w->down ? &away : NULL);
+static int64_t log_newest(void) {
+    return position_at(log_count() - 1);
 }
 
-static void answer_page(struct world *w) {
-    static struct stream_entry entries[LOG_MOST];
-    struct stream_page page = {.holds = log_holds(w->position), .entries = entries};
-    if (w->down) {
-        w->page_done(w->done_arg, NULL, &away);
-        return;
-    }
-    if (!page.holds) {
-        page.oldest = w->positions[w->oldest];
-        page.newest = w->positions[w->count - 1];
-    }
-    for (size_t i = w->oldest; page.holds && i < w->count && page.count < w->limit; i++) {
-        if (w->positions[i] > w->position) {
-            entries[page.count++] = log_entry(i);
-        }
-    }
-    w->page_done(w->done_arg, &page, NULL);
+static void append(int64_t position) {
+    source_memory_append_quietly(world.source,
+                                 &(struct stream_entry){.position = position, .name = "t", .key = "k", .op = "update"});
 }
 
-static void answer_held(struct world *w) {
-    int64_t newest = 0;
-    for (size_t i = 0; i < w->asked_count; i++) {
-        if (log_holds(w->asked[i]) && w->asked[i] > newest) {
-            newest = w->asked[i];
-        }
-    }
-    free(w->asked);
-    w->position_done(w->done_arg, newest, w->down ? &away : NULL);
-}
-
-static uint64_t port_now(void *arg) {
-    return world.now;
-}
-
-static void port_begin(void *arg, size_t depth, stream_position_done *done, void *done_arg) {
-    ck_assert_ptr_null(world.answer); // one read at a time
-    world.answer = answer_begin;
-    world.depth = depth;
-    world.position_done = done;
-    world.done_arg = done_arg;
-}
-
-static void port_read_after(void *arg, int64_t position, size_t limit, stream_page_done *done, void *done_arg) {
-    ck_assert_ptr_null(world.answer);
-    world.answer = answer_page;
+static void counted_read_after(void *arg, int64_t position, size_t limit, stream_page_done *done, void *done_arg) {
+    ck_assert(!source_memory_is_asked(world.source)); // one read at a time
     world.reads++;
-    world.position = position;
-    world.limit = limit;
-    world.page_done = done;
-    world.done_arg = done_arg;
-}
-
-static void port_held(void *arg, const int64_t *positions, size_t count, stream_position_done *done, void *done_arg) {
-    ck_assert_ptr_null(world.answer);
-    world.answer = answer_held;
-    world.asked = calloc(count, sizeof positions[0]);
-    memcpy(world.asked, positions, count * sizeof positions[0]);
-    world.asked_count = count;
-    world.position_done = done;
-    world.done_arg = done_arg;
+    world.port.read_after(arg, position, limit, done, done_arg);
 }
 
 static void on_ready(void *arg) {
@@ -138,14 +63,16 @@ static void on_rewound(void *arg, int64_t held, enum reset_reason reason) {
 }
 
 static void setup(size_t ring_capacity, size_t log_rows) {
-    world = (struct world){.now = 1000000, .count = 1};
-    world.positions[0] = 1000;
+    world = (struct world){.now = 1000000, .source = source_memory_new(NULL, 1000)};
+    world.port = source_memory_port(world.source);
     for (size_t i = 1; i < log_rows; i++) {
-        world.positions[world.count++] = 1000 + (int64_t)i * 2;
+        append(1000 + (int64_t)i * 2);
     }
+    struct stream_source source = world.port;
+    source.read_after = counted_read_after;
     world.ring = ring_new(ring_capacity);
     world.stream = stream_new(&(struct stream_options){
-        .source = {.now_ms = port_now, .begin = port_begin, .read_after = port_read_after, .newest_held = port_held},
+        .source = source,
         .ring = world.ring,
         .on_ready = on_ready,
         .on_filled = on_filled,
@@ -154,48 +81,41 @@ static void setup(size_t ring_capacity, size_t log_rows) {
 }
 
 static void teardown(void) {
+    world.port.close(world.port.feed);
     stream_free(world.stream);
     ring_free(world.ring);
-}
-
-static void answer(void) {
-    void (*waiting)(struct world *) = world.answer;
-    world.answer = NULL;
-    if (waiting) {
-        waiting(&world);
-    }
 }
 
 // Lets ms pass, answering each read at once.
 static void pass(uint64_t ms) {
     uint64_t end = world.now + ms;
     for (;;) {
-        answer();
+        source_memory_answer(world.source);
         uint64_t due = stream_due_ms(world.stream);
         if (due > end) {
             break;
         }
-        world.now = due > world.now ? due : world.now;
+        if (due > world.now) {
+            source_memory_pass(world.source, due - world.now);
+            world.now = due;
+        }
         stream_tick(world.stream);
-        ck_assert_ptr_nonnull(world.answer); // it was due, so it asked
+        ck_assert(source_memory_is_asked(world.source)); // it was due, so it asked
     }
+    source_memory_pass(world.source, end - world.now);
     world.now = end;
 }
 
-static void append(int64_t position) {
-    world.positions[world.count++] = position;
-}
-
 static void offer(size_t i) {
-    struct stream_entry entry = log_entry(i);
+    struct stream_entry entry = source_memory_at(world.source, i);
     stream_offer(world.stream, &entry);
 }
 
 static void check_ring_is_the_logs_end(void) {
-    ck_assert_int_eq(ring_head(world.ring), world.positions[world.count - 1]);
+    ck_assert_int_eq(ring_head(world.ring), log_newest());
     for (uint64_t s = ring_begin(world.ring); s < ring_end(world.ring); s++) {
-        size_t i = world.count - (size_t)(ring_end(world.ring) - s);
-        ck_assert_int_eq(ring_at(world.ring, s)->position, world.positions[i]);
+        size_t i = log_count() - (size_t)(ring_end(world.ring) - s);
+        ck_assert_int_eq(ring_at(world.ring, s)->position, position_at(i));
     }
 }
 
@@ -290,20 +210,20 @@ END_TEST
 
 START_TEST(a_database_that_is_away_is_asked_at_each_check_only) {
     setup(100, 1);
-    world.down = true;
+    source_memory_set_down(world.source, true);
     pass(10 * STREAM_CHECK_MS);
     ck_assert(!stream_is_ready(world.stream));
-    world.down = false;
+    source_memory_set_down(world.source, false);
     pass(STREAM_CHECK_MS);
     ck_assert(stream_is_ready(world.stream));
-    world.down = true;
+    source_memory_set_down(world.source, true);
     size_t reads = world.reads;
     append(1010);
     append(1020);
     offer(2); // a gap that cannot be filled now
     pass(10 * STREAM_CHECK_MS);
     ck_assert_uint_le(world.reads - reads, 10 * STREAM_CHECK_MS / STREAM_POLL_MS + 1);
-    world.down = false;
+    source_memory_set_down(world.source, false);
     pass(STREAM_CHECK_MS);
     check_ring_is_the_logs_end();
     teardown();
@@ -313,8 +233,8 @@ END_TEST
 START_TEST(a_restored_log_rewinds_to_what_it_still_holds) {
     setup(100, 20);
     pass(0);
-    world.count = 15; // five commits are lost
-    int64_t held = world.positions[14];
+    source_memory_take_back(world.source, 15); // five commits are lost
+    int64_t held = position_at(14);
     append(5000000); // and the new history goes on far above
     pass(STREAM_CHECK_MS);
     ck_assert_uint_eq(world.rewound, 1);
@@ -328,17 +248,18 @@ END_TEST
 START_TEST(a_log_that_ends_early_is_believed_when_it_lasts) {
     setup(100, 20);
     pass(0);
-    size_t all = world.count;
-    world.count = 15; // a standby that lags, or a restore
+    source_memory_take_back(world.source, 15); // a standby that lags, or a restore
     pass(STREAM_LAG_MS / 2);
     ck_assert_uint_eq(world.rewound, 0);
-    world.count = all;
+    for (int64_t i = 15; i < 20; i++) {
+        append(1000 + i * 2);
+    }
     pass(2 * STREAM_LAG_MS);
     ck_assert_uint_eq(world.rewound, 0);
-    world.count = 15;
+    source_memory_take_back(world.source, 15);
     pass(STREAM_LAG_MS + 2 * STREAM_CHECK_MS);
     ck_assert_uint_eq(world.rewound, 1);
-    ck_assert_int_eq(world.rewound_to, world.positions[14]);
+    ck_assert_int_eq(world.rewound_to, position_at(14));
     teardown();
 }
 END_TEST
@@ -346,7 +267,7 @@ END_TEST
 START_TEST(nothing_held_any_more_resets_to_the_logs_end) {
     setup(10, 100);
     pass(0);
-    world.count = 50; // everything in the ring is lost
+    source_memory_take_back(world.source, 50); // everything in the ring is lost
     append(5000000);
     pass(STREAM_CHECK_MS);
     ck_assert_uint_eq(world.rewound, 1);
@@ -358,13 +279,13 @@ END_TEST
 START_TEST(away_for_longer_than_the_log_keeps_is_expired) {
     setup(100, 20);
     pass(0);
-    world.down = true;
+    source_memory_set_down(world.source, true);
     for (int64_t i = 0; i < 50; i++) {
         append(2000 + i);
     }
-    world.oldest = 40;
+    source_memory_prune(world.source, 40);
     pass(STREAM_CHECK_MS);
-    world.down = false;
+    source_memory_set_down(world.source, false);
     pass(2 * STREAM_CHECK_MS);
     ck_assert_uint_eq(world.rewound, 1);
     ck_assert_int_eq(world.rewound_reason, RESET_HISTORY_EXPIRED);
@@ -376,17 +297,19 @@ END_TEST
 // Entries are appended and published in any order; publishes are lost, repeated, late; the database goes away.
 START_TEST(random_losses_end_in_the_log) {
     unsigned seed = (unsigned)_i + 1;
+    bool down = false;
     setup(1 + (size_t)rand_r(&seed) % 300, 1 + (size_t)rand_r(&seed) % 50);
     pass(0);
     for (int step = 0; step < 400; step++) {
-        size_t first = world.count;
+        size_t first = log_count();
         size_t batch = 1 + (size_t)rand_r(&seed) % 20;
-        int64_t position = world.positions[world.count - 1] + 1 + rand_r(&seed) % 50;
+        int64_t position = log_newest() + 1 + rand_r(&seed) % 50;
         for (size_t i = 0; i < batch; i++) {
             append(position + (int64_t)i);
         }
         if (rand_r(&seed) % 10 == 0) {
-            world.down = !world.down;
+            down = !down;
+            source_memory_set_down(world.source, down);
         }
         for (size_t i = 0; i < batch; i++) {
             size_t which = first + (rand_r(&seed) % 4 == 0 ? (size_t)rand_r(&seed) % batch : i);
@@ -400,9 +323,9 @@ START_TEST(random_losses_end_in_the_log) {
             stream_tick(world.stream); // an answer that is late by one step
         }
         int64_t head = ring_head(world.ring);
-        ck_assert_msg(log_holds(head), "seed %d step %d", _i, step);
+        ck_assert_msg(source_memory_holds(world.source, head), "seed %d step %d", _i, step);
     }
-    world.down = false;
+    source_memory_set_down(world.source, false);
     pass(3 * STREAM_CHECK_MS);
     check_ring_is_the_logs_end();
     ck_assert_uint_eq(world.rewound, 0);
