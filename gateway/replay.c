@@ -122,16 +122,18 @@ static void decide(struct replay_request *request, const struct stream_missed *m
     struct buffer frames = {0};
     struct replay_answer answer = {.frames = &frames};
     answer.count = append_frames(missed, request, &frames);
-    answer.decision = resume_decide(request->after, request->head, request->replay->max_replay,
-                                    &(struct resume_facts){
-                                        .primary = missed->primary,
-                                        .holds_head = missed->holds_head,
-                                        .holds = missed->holds,
-                                        .oldest = missed->oldest,
-                                        .newest = missed->newest,
-                                        .missed = answer.count,
-                                        .over_budget = missed->over_budget,
-                                    });
+    answer.decision =
+        resume_decide(request->after, request->head, request->replay->max_replay,
+                      &(struct resume_facts){
+                          .primary = missed->primary,
+                          .holds_head = missed->holds_head,
+                          .holds = missed->holds,
+                          .oldest = missed->oldest,
+                          .newest = missed->newest,
+                          // A full page is not all of it, whatever the live filter leaves of it.
+                          .missed = missed->count > request->replay->max_replay ? missed->count : answer.count,
+                          .over_budget = missed->over_budget,
+                      });
     if (answer.decision.kind == RESUME_LAGGING) {
         struct error lagging;
         error_set(&lagging, ERROR_TIMEOUT, "the log that was asked does not have the stream's end");

@@ -60,6 +60,22 @@ static void list(struct relay *relay, enum relay_suspects which) {
     relay->store->list(relay->store->arg, which);
 }
 
+static bool retries_are_due(struct relay *relay) {
+    uint64_t now_ms = now(relay);
+    if (now_ms - relay->retries_looked_ms < RETRIES_EVERY_MS)
+        return false;
+    relay->retries_looked_ms = now_ms;
+    return true;
+}
+
+// The next pass; once a second the events that were set aside come first, however busy the database is.
+static void look(struct relay *relay) {
+    if (!relay->options.once && retries_are_due(relay))
+        list(relay, RELAY_SUSPECTS_DUE);
+    else
+        pass(relay);
+}
+
 static void wake(struct relay *relay) {
     relay->idle_passes = 0;
     if (!relay->awake) {
@@ -84,6 +100,8 @@ static void rest(struct relay *relay) {
     if (relay->options.once) {
         move(relay, RELAY_ASLEEP);
         relay->options.on_drained(relay->options.arg);
+    } else if (relay->awake && retries_are_due(relay)) {
+        list(relay, RELAY_SUSPECTS_DUE);
     } else if (relay->woken) {
         pass(relay);
     } else if (!relay->awake) {
@@ -126,6 +144,7 @@ void relay_init(struct relay *relay, const struct relay_store *store, const stru
         .options = *options,
         .backoff = {.first_ms = 2000, .most_ms = 60000},
         .swept_ms = store->now_ms(store->arg),
+        .retries_looked_ms = store->now_ms(store->arg),
     };
 }
 
@@ -145,30 +164,18 @@ void relay_on_down(struct relay *relay) {
         move(relay, RELAY_DOWN);
 }
 
-static bool retries_are_due(struct relay *relay) {
-    uint64_t now_ms = now(relay);
-    if (now_ms - relay->retries_looked_ms < RETRIES_EVERY_MS)
-        return false;
-    relay->retries_looked_ms = now_ms;
-    return true;
-}
-
 void relay_on_timer(struct relay *relay) {
     if (relay->state == RELAY_BACKING_OFF)
         pass(relay);
-    else if (relay->state == RELAY_LINGERING || relay->state == RELAY_ASLEEP) {
-        if (retries_are_due(relay))
-            list(relay, RELAY_SUSPECTS_DUE);
-        else
-            pass(relay);
-    }
+    else if (relay->state == RELAY_LINGERING || relay->state == RELAY_ASLEEP)
+        look(relay);
 }
 
 void relay_on_wake(struct relay *relay) {
     relay->woken = true;
     if (relay->state == RELAY_ASLEEP || relay->state == RELAY_LINGERING) {
         wake(relay);
-        pass(relay);
+        pass(relay); // what was set aside does not make new events wait
     }
 }
 
@@ -210,7 +217,7 @@ void relay_on_pass(struct relay *relay, const struct relay_pass *done, const str
         else
             relay->idle_passes++;
         if (done->claim.full)
-            pass(relay);
+            look(relay);
         else
             rest(relay);
     } else if (!may_be_one_rows(error)) {

@@ -152,7 +152,6 @@ START_TEST(passes_follow_each_other_while_batches_are_full) {
     pass_ends(7, NULL);
     ck_assert_int_eq(relay.state, RELAY_LINGERING);
     timer_fires();
-    list_ends(0);
     falls_asleep();
     timer_fires();
     ck_assert_int_eq(fake.in_flight, PASS);
@@ -232,9 +231,7 @@ START_TEST(backs_off_2_s_doubling_to_1_min_with_jitter) {
         timer_fires();
     }
     pass_ends(3, NULL);
-    timer_fires();
-    if (fake.in_flight == LIST)
-        list_ends(0);
+    list_ends(0);
     pass_ends(0, "53100");
     ck_assert_int_le((int)fake.wait_ms, 2400);
     // A deadlock is tried again soon.
@@ -272,6 +269,36 @@ START_TEST(due_retries_are_looked_for_once_a_second) {
         pass_ends(0, NULL);
     }
     ck_assert_int_eq(lists, 5);
+}
+END_TEST
+
+START_TEST(a_busy_database_does_not_keep_retries_waiting) {
+    start(false);
+    int lists = 0;
+    for (int i = 0; i < 50; i++) { // of full batches, 100 ms each
+        fake.now_ms += 100;
+        pass_ends(RELAY_BATCH_SIZE, NULL);
+        if (fake.in_flight == LIST) {
+            ck_assert_int_eq(fake.which, RELAY_SUSPECTS_DUE);
+            list_ends(0);
+            lists++;
+        }
+    }
+    ck_assert_int_eq(lists, 5);
+    pass_ends(0, NULL);
+    ends(WAIT);
+    for (int i = 0; i < 50; i++) { // and of a writer's NOTIFY in every lull
+        fake.now_ms += 100;
+        relay_on_wake(&relay);
+        pass_ends(1, NULL);
+        if (fake.in_flight == LIST) {
+            list_ends(0);
+            pass_ends(0, NULL);
+            lists++;
+        }
+        ends(WAIT);
+    }
+    ck_assert_int_eq(lists, 10);
 }
 END_TEST
 
@@ -421,6 +448,7 @@ static void add_tests(Suite *suite) {
         backs_off_2_s_doubling_to_1_min_with_jitter,
         a_fresh_sleep_is_light,
         due_retries_are_looked_for_once_a_second,
+        a_busy_database_does_not_keep_retries_waiting,
         a_lost_connection_forgets_what_was_in_flight,
         once_ends_when_drained,
         a_notify_wakes_at_once_and_is_not_forgotten_while_busy,
