@@ -58,6 +58,15 @@ START_TEST(what_is_sealed_opens_with_its_key_alone) {
 }
 END_TEST
 
+// Made by another implementation (Node's crypto), so that what is stored stays readable.
+START_TEST(what_another_implementation_sealed_opens) {
+    expect_opened(KEY_A,
+                  "sealed:1:c152db843e8f30a9:AAECAwQFBgcICQoLMGqlfqa6j33GEK75ia4zNPKk00OaLg84AC6p1Ucgb4BNceKd/"
+                  "LbOhelsDWWCoNFD633pyXpy",
+                  SECRET);
+}
+END_TEST
+
 START_TEST(no_changed_byte_opens) {
     char *form = sealed_with(KEY_A, SECRET);
     struct seal_keys keys = keys_of(KEY_A);
@@ -156,6 +165,7 @@ END_TEST
 void seal_tests(Suite *suite) {
     TCase *seal = suite_case(suite, "seal", 20);
     tcase_add_test(seal, what_is_sealed_opens_with_its_key_alone);
+    tcase_add_test(seal, what_another_implementation_sealed_opens);
     tcase_add_test(seal, no_changed_byte_opens);
     tcase_add_test(seal, other_forms_are_opened_or_refused);
     tcase_add_loop_test(seal, keys_are_read_strictly_and_never_quoted, 0, sizeof key_texts / sizeof *key_texts);
