@@ -62,6 +62,7 @@ bool run_event_show(struct cli *cli, struct error *ret_error);
 bool run_job_list(struct cli *cli, struct error *ret_error);
 bool run_job_retry(struct cli *cli, struct error *ret_error);
 bool run_job_cancel(struct cli *cli, struct error *ret_error);
+bool run_prune(struct cli *cli, struct error *ret_error);
 bool run_requeue_events(struct cli *cli, struct error *ret_error);
 bool run_requeue_jobs(struct cli *cli, struct error *ret_error);
 bool run_replay(struct cli *cli, struct error *ret_error);

@@ -135,6 +135,13 @@ static const struct command_option replay_options[] = {
     {0},
 };
 
+static const struct command_option prune_options[] = {
+    {"events", "AGE", "events that were fanned out so long ago, and that no job names (7d)"},
+    {"attempts", "AGE", "attempts that began so long ago (30d)"},
+    {"stream", "AGE", "entries of the stream that were appended so long ago (24h)"},
+    {0},
+};
+
 static const struct command_option status_options[] = {
     {"watch", NULL, "again every two seconds, until interrupted"},
     {0},
@@ -199,6 +206,8 @@ const struct command commands[] = {
      replay_options, run_replay},
     {"secrets rekey", "", 0, 0, "Seal all secrets under the first key of ROWBELL_SECRET_KEY", dry_run_options,
      run_secrets_rekey},
+    {"prune", "", 0, 0, "Delete what is older than its retention, as dispatchers do by themselves", prune_options,
+     run_prune},
     {"status", "", 0, 0, "Show the installation at a glance", status_options, run_status},
     {"doctor", "", 0, 0, "Say what is wrong with this installation, and what to do; exit 5 if anything is", NULL,
      run_doctor},

@@ -723,6 +723,26 @@ START_TEST(test_replay) {
 }
 END_TEST
 
+START_TEST(test_prune) {
+    make_events();
+    PGconn *conn = fixture_connect();
+    sql_run(conn, "insert into rowbell.events (type_id, subject, occurred_at, fanned_out_at, fanout) select min(id), "
+                  "'old', now() - "
+                  "interval '8 d', now() - interval '8 d', '{}' from rowbell.event_types;"
+                  "insert into rowbell.attempts (subscription_id, event_seq, attempt, started_at, class) values (1, 1, "
+                  "1, now() - "
+                  "interval '2 d', 'delivered'), (1, 1, 2, now(), 'delivered')");
+    expect_status(RUN("prune"), 0);
+    expect_text(out, "1 events pruned\n");
+    expect_text(out, "0 attempts pruned\n");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.events where subject = 'old'"), 0);
+    expect_status(RUN("prune", "--attempts", "1d", "--json"), 0);
+    expect_json("j -> 'attempts' = '1' and j -> 'events' = '0'");
+    expect_status(RUN("prune", "--events", "soon"), 2);
+    expect_text(err, "--events");
+}
+END_TEST
+
 START_TEST(test_status) {
     make_events();
     expect_status(RUN("status"), 0);
@@ -1023,6 +1043,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(database, test_secrets_are_sealed_at_once_where_the_key_is);
     tcase_add_test(database, test_other_kinds_of_secrets);
     tcase_add_test(database, test_secrets_rekey);
+    tcase_add_test(database, test_prune);
     tcase_add_test(database, test_status);
     tcase_add_test(database, test_doctor);
     tcase_add_test(database, test_status_watch);
