@@ -240,7 +240,7 @@ START_TEST(a_round_is_all_or_nothing) {
     struct job_end bad = end_of(ref(bench, 1, 31), "delivered", "no such class");
     struct job_end good = end_of(ref(bench, 0, 31), "delivered", "delivered");
     const struct job_end *pointers[] = {&good, &bad};
-    struct job_claim more = {id_of(bench, "a"), 2};
+    struct job_claim more = {.subscription_id = id_of(bench, "a"), .slots = 2};
     run(bench, (struct job_round){.ends = pointers, .end_count = 2, .claims = &more, .claim_count = 1, .token = 32});
     ck_assert_str_eq(bench->error.sqlstate, "23514");
     ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.jobs where lease_token = 31"), 2);

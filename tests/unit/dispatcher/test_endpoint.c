@@ -224,24 +224,32 @@ START_TEST(the_window_follows_the_receiver) {
     ends(&table, 1, &overloaded, now);
     ck_assert_int_eq(slots(&table, now), 4);
     // It grows by one for each window, up to 64 while answers are quick, and no further.
-    for (int i = 0; i < 40; i++)
-        ends(&table, slots(&table, now), &delivered, now += 100);
+    for (int i = 0; i < 40; i++) {
+        now += 100;
+        ends(&table, slots(&table, now), &delivered, now);
+    }
     int grown = slots(&table, now);
     ck_assert_int_gt(grown, 16);
-    for (int i = 0; i < 400; i++)
-        ends(&table, slots(&table, now), &delivered, now += 100);
+    for (int i = 0; i < 400; i++) {
+        now += 100;
+        ends(&table, slots(&table, now), &delivered, now);
+    }
     ck_assert_int_eq(slots(&table, now), ENDPOINT_WINDOW_MOST);
     // Answers that became slow take back what was above 16.
     struct attempt_outcome slow = delivered;
     slow.total_ms = 100;
-    for (int i = 0; i < 200; i++)
-        ends(&table, slots(&table, now), &slow, now += 100);
+    for (int i = 0; i < 200; i++) {
+        now += 100;
+        ends(&table, slots(&table, now), &slow, now);
+    }
     ck_assert_int_le(slots(&table, now), ENDPOINT_MAX_IN_FLIGHT + 1);
     // max_in_flight is where it begins and what it never passes.
     add(&table, 1, "active", "{\"max_in_flight\": 100}");
     ck_assert_int_eq(slots(&table, now), 100);
-    for (int i = 0; i < 20; i++)
-        ends(&table, slots(&table, now), &delivered, now += 100);
+    for (int i = 0; i < 20; i++) {
+        now += 100;
+        ends(&table, slots(&table, now), &delivered, now);
+    }
     ck_assert_int_eq(slots(&table, now), 100);
     endpoint_table_close(&table);
 }
