@@ -34,12 +34,13 @@ export async function commitTimes(client) {
     };
 }
 
-// What our processes still have in hand. Only decides when to stop waiting, never what was delivered.
-export async function openWork(client) {
+// What our processes still have in hand, but for subscriptions that never get done. Only decides when to stop waiting, never
+// what was delivered.
+export async function openWork(client, stuck = []) {
     const { rows } = await client.query(`
       select (select count(*)::int from rowbell.events where fanned_out_at is null) as events,
-             (select count(*)::int from rowbell.jobs) as jobs,
-             (select count(*)::int from rowbell.jobs_waiting where state = 'waiting') as waiting,
-             (select count(*)::int from rowbell.jobs_waiting where state <> 'waiting') as stopped`);
+             (select count(*)::int from rowbell.jobs where subscription_id <> all ($1)) as jobs,
+             (select count(*)::int from rowbell.jobs_waiting where state = 'waiting' and subscription_id <> all ($1)) as waiting,
+             (select count(*)::int from rowbell.jobs_waiting where state <> 'waiting' and subscription_id <> all ($1)) as stopped`, [stuck]);
     return rows[0];
 }

@@ -4,6 +4,7 @@
 import { parseArgs } from 'node:util';
 import pg from 'pg';
 import { now, sleep } from './clock.mjs';
+import { BadEndpoints } from './endpoints.mjs';
 import { Fleet } from './fleet.mjs';
 import { commitTimes, committed, openWork } from './ledger.mjs';
 import { loginsMake, pgbenchRun, prepare, recorderRun } from './load.mjs';
@@ -23,6 +24,7 @@ const HOT_SHARE = 0.2; // of a core: what no process may use while it only waits
 const { values: options } = parseArgs({
     options: {
         seconds: { type: 'string' }, rate: { type: 'string' }, faults: { type: 'boolean', default: false },
+        'bad-endpoints': { type: 'boolean', default: false },
         outage: { type: 'string', default: '0' },
         'database-url': { type: 'string' }, 'redis-url': { type: 'string' }, binaries: { type: 'string' },
         pgbench: { type: 'string' }, directory: { type: 'string' }, 'gateway-port': { type: 'string', multiple: true },
@@ -41,6 +43,7 @@ ending.signal.addEventListener('abort', () => load.abort());
 const client = new pg.Client(options['database-url']); // reads what happened; all others have a login of their own
 let logins;
 const receiver = new Receiver();
+const extra = options['bad-endpoints'] ? new BadEndpoints() : null;
 // Our processes reach their servers through these; the application reaches the database directly.
 const wires = { database: new Wire(), redis: new Wire() };
 const throughWire = async (name, url) => {
@@ -72,6 +75,7 @@ try {
     for (const subscriber of subscribers) subscriber.close();
     fleet.kill();
     receiver.close();
+    extra?.close();
     for (const wire of Object.values(wires)) wire.close();
     await client.end().catch(() => {});
 }
@@ -81,6 +85,7 @@ async function reconcile() {
     logins = await loginsMake(client, options['database-url']);
     if (outage) for (const program of ['relay', 'dispatcher', 'gateway']) logins[program] = await throughWire('database', logins[program]);
     receiver.trust(await prepare(options.pgbench, logins.app, await receiver.listen()));
+    if (extra) await extraAdd();
     await startFleet();
     subscribers = [
         new Subscriber('sse 1a', gatewayUrls[0]), new Subscriber('sse 1b', gatewayUrls[0]),
@@ -91,13 +96,18 @@ async function reconcile() {
     const transactions = await loadRun();
     const expected = await committed(client);
     const drained = await drain(expected);
-    const open = await openWork(client);
+    const open = await openWork(client, extra?.stuck);
     for (const subscriber of subscribers) subscriber.close();
     const stopMs = await fleet.stop();
 
     const report = compare(expected);
     const problems = [...fleet.problems, ...subscribers.flatMap((subscriber) => subscriber.problems)];
     print(report, transactions, await latencies());
+    if (extra) {
+        const more = await extra.report(client, expected.domain, (await commitTimes(client)).domain);
+        for (const line of more.lines) console.log(line);
+        problems.push(...more.problems);
+    }
     say(`drained in ${drained.toFixed(1)} s; all six processes stopped in ${(stopMs / 1000).toFixed(1)} s`);
     if (open.events + open.jobs + open.waiting + open.stopped > 0) {
         say(`left in the queue: ${open.events} events, ${open.jobs} jobs, ${open.waiting} waiting, ${open.stopped} held or poisoned`);
@@ -105,6 +115,13 @@ async function reconcile() {
     for (const problem of problems) say(`problem: ${problem}`);
     console.log(lastLine(report));
     return exitCode(report) || (problems.length ? 1 : 0);
+}
+
+async function extraAdd() {
+    const application = new pg.Client(logins.app);
+    await application.connect();
+    await extra.add(application);
+    await application.end();
 }
 
 function compare(expected) {
@@ -174,8 +191,8 @@ async function drain(expected) {
     const began = now();
     for (let said = began; now() < began + DRAIN_S * 1000; await sleep(200, ending.signal)) {
         const { lost } = compare(expected);
-        const open = await openWork(client);
-        if (lost === 0 && open.events + open.jobs + open.waiting === 0) break;
+        const open = await openWork(client, extra?.stuck);
+        if (lost === 0 && !extra?.missing(expected.domain) && open.events + open.jobs + open.waiting === 0) break;
         if (now() > said + 5000) {
             say(`draining: ${lost} deliveries missing, ${open.events} events and ${open.jobs + open.waiting} jobs in hand`);
             said = now();
