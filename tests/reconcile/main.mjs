@@ -43,7 +43,7 @@ ending.signal.addEventListener('abort', () => load.abort());
 const client = new pg.Client(options['database-url']); // reads what happened; all others have a login of their own
 let logins;
 const receiver = new Receiver();
-const extra = options['bad-endpoints'] ? new BadEndpoints() : null;
+const extra = options['bad-endpoints'] ? new BadEndpoints(!options.faults) : null;
 // Our processes reach their servers through these; the application reaches the database directly.
 const wires = { database: new Wire(), redis: new Wire() };
 const throughWire = async (name, url) => {
