@@ -302,7 +302,9 @@ START_TEST(a_rebuild_begins_anew_and_survives_a_kill) {
     sql_wait(conn, WAIT_MS, "select rows_done >= 500 from rowbell.index_walks");
     kill_hard(daemon);
     int64_t done = sql_int(conn, "select rows_done from rowbell.index_walks");
-    sql_run(conn, "update rowbell.jobs set lease_until = now() where lease_token is not null"); // as when the lease has run out
+    sql_run(
+        conn,
+        "update rowbell.jobs set lease_until = now() where lease_token is not null"); // as when the lease has run out
     start_dispatcher();
     sql_wait(conn, WAIT_MS, "select phase = 'done' from rowbell.index_walks");
     sql_wait(conn, WAIT_MS, QUIET);
@@ -446,8 +448,8 @@ static void *write_at_random(void *arg) {
         "update posts set id = 'k%4$d' where id = 'k%1$d'",
         "update posts set deleted_at = case when deleted_at is null then now() end where id = 'k%1$d'",
         "begin; update posts set title = 'never' where id = 'k%1$d'; rollback",
-        "begin; update posts set title = 'a%2$d' where id = 'k%1$d'; update posts set title = 'b%2$d' where id = "
-        "'k%1$d'; commit",
+        ("begin; update posts set title = 'a%2$d' where id = 'k%1$d'; update posts set title = 'b%2$d' where id = "
+         "'k%1$d'; commit"),
     };
     PGconn *conn = PQconnectdb(writer->url);
     while ((uint64_t)time(NULL) < writer->end_s) {
