@@ -725,7 +725,6 @@ END_TEST
 
 START_TEST(test_prune) {
     make_events();
-    PGconn *conn = fixture_connect();
     sql_run(conn, "insert into rowbell.events (type_id, subject, occurred_at, fanned_out_at, fanout) select min(id), "
                   "'old', now() - "
                   "interval '8 d', now() - interval '8 d', '{}' from rowbell.event_types;"
