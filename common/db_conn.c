@@ -694,7 +694,7 @@ static void conn_drop(struct db_conn *conn, const struct error *why) {
     uint64_t retry_ms = backoff_next_ms(&conn->backoff);
     bool news = down_is_news(conn, &error);
     // The owner of an on_down says it in its own words.
-    log_write(news && !conn->options.on_down ? LOG_WARN : LOG_DEBUG, "db_disconnected",
+    log_write(news && !conn->options.on_down && conn->ever_up ? LOG_WARN : LOG_DEBUG, "db_disconnected",
               LOG_FIELDS(LOG_TEXT("application", conn->options.application_name), LOG_TEXT("reason", error.text),
                          LOG_INT("retry_ms", retry_ms)));
     if (news) {

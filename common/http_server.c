@@ -566,7 +566,8 @@ static bool listener_bind(struct http_server *server, const struct http_server_o
         int error = uv_translate_sys_error(errno);
         if (fd >= 0)
             close(fd);
-        return error_set(ret_error, ERROR_IO, "listen on %s: %s", options->listen, uv_strerror(error));
+        return error_set(ret_error, ERROR_IO, "listen on %s: %s%s", options->listen, uv_strerror(error),
+                         error == UV_EADDRINUSE ? " (give another port; port 0 takes a free one)" : "");
     }
     bool ipv6 = address.ss_family == AF_INET6;
     server->port =

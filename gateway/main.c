@@ -47,6 +47,7 @@ struct gateway {
     uv_check_t after_poll;
     uv_timer_t stream_timer;
     uint64_t armed_ms;
+    bool started; // as the log says: the first time that it is ready
     bool stopping;
 };
 
@@ -99,6 +100,14 @@ static void tell_readiness(struct gateway *gateway) {
         reason = "stream: neither the database nor Redis is connected";
     }
     admin_endpoint_set_ready(gateway->process.admin, reason);
+    if (reason == NULL && !gateway->started) {
+        gateway->started = true;
+        const struct gateway_config *config = &gateway->config;
+        log_info("gateway_started", LOG_TEXT("listen", http_server_address(gateway->server)),
+                 LOG_TEXT("admin", admin_endpoint_address(gateway->process.admin)),
+                 LOG_INT("max_connections", config->max_connections), LOG_BOOL("redis", config->redis_url != NULL),
+                 LOG_TEXT("auth", config->auth));
+    }
 }
 
 static void on_source_up(void *arg, const char *installation) {
@@ -169,7 +178,8 @@ static void on_scrape(void *arg) {
 
 static void on_drained(void *arg) {
     struct gateway *gateway = arg;
-    log_info("gateway_drained");
+    if (gateway->process.exit_status == 0)
+        log_info("gateway_drained");
     http_server_close(gateway->server, NULL, NULL);
     auth_close(gateway->auth); // answers who still waits: they come back to another gateway
     receipts_endpoint_close(gateway->receipts);
@@ -257,18 +267,12 @@ static bool start(struct gateway *gateway, struct error *ret_error) {
                                                     .on_entry = on_source_entry,
                                                 });
     gateway->receipts = receipts_endpoint_new(loop, config, gateway->auth);
-    gateway->endpoint = (struct events_endpoint){.config = config,
-                                                 .auth = gateway->auth,
-                                                 .subscribers = gateway->subscribers,
-                                                 .receipts = gateway->receipts};
+    gateway->endpoint = (struct events_endpoint){
+        .config = config, .auth = gateway->auth, .subscribers = gateway->subscribers, .receipts = gateway->receipts};
     start_turn_handles(gateway);
     gateway->process.on_stop = on_stop;
     gateway->process.stop_arg = gateway;
     admin_endpoint_on_scrape(gateway->process.admin, on_scrape, gateway);
-    log_info("gateway_started", LOG_TEXT("listen", http_server_address(gateway->server)),
-             LOG_TEXT("admin", admin_endpoint_address(gateway->process.admin)),
-             LOG_INT("max_connections", config->max_connections), LOG_BOOL("redis", config->redis_url != NULL),
-             LOG_TEXT("auth", config->auth));
     return true;
 }
 

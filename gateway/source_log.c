@@ -82,7 +82,8 @@ static void on_notify(void *arg, const char *channel, const char *payload) {
 }
 
 static void on_read_down(void *arg, struct db_conn *conn, const struct error *error, bool first) {
-    log_warn("replay_database_down", LOG_TEXT("error", error->text));
+    // The first connection's failure ends the process, which says it in one line.
+    log_write(first ? LOG_DEBUG : LOG_WARN, "replay_database_down", LOG_FIELDS(LOG_TEXT("error", error->text)));
 }
 
 static struct db_conn *connect_for_reads(struct source_log *source, const char *url, bool pooled) {

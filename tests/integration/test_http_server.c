@@ -552,7 +552,8 @@ START_TEST(a_taken_port_is_an_error_that_names_it) {
     ck_assert_str_eq(http_server_address(server), listen);
     struct http_server_options options = {.listen = listen, .handle = handle};
     ck_assert_ptr_null(http_server_new(&loop, &options, &error));
-    snprintf(expected, sizeof expected, "listen on %s: address already in use", listen);
+    snprintf(expected, sizeof expected,
+             "listen on %s: address already in use (give another port; port 0 takes a free one)", listen);
     ck_assert_str_eq(error.text, expected);
     ck_assert_int_eq(error.code, ERROR_IO);
     options.listen = "127.0.0.1";
