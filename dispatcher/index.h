@@ -77,7 +77,9 @@ struct index_sink {
     struct seal_keys keys;
     struct index_queue *queues;
     uv_prepare_t turn_end; // what one loop turn brought goes out together
-    uv_timer_t timer;
+    uv_timer_t timer, heartbeat;
+    uint64_t heartbeat_ms;
+    int64_t moment; // changes when this process may have lost its shards without noticing
     struct index_wait *waits;
     bool dirty, draining, closing;
     int open_handles;
@@ -86,6 +88,13 @@ struct index_sink {
 };
 
 void index_item_done(struct index_sink *sink, struct index_item *item, const struct attempt_outcome *outcome); // frees
+// What was read in a moment may be sent to a target without versions as long as it lasts: as long as this process did
+// not stand still and the database answered, nobody else can have become the subscription's owner and written what is
+// newer.
+int64_t index_moment(const struct index_sink *sink);
+bool index_moment_lasts(const struct index_sink *sink, int64_t moment);
+enum { INDEX_ANY_MOMENT = -1 };
+
 void index_touch(struct index_sink *sink); // queues are looked at when the loop's turn ends
 // After a write: the target is well, or it is left alone for a while. Adds the pause to the outcome.
 void index_queue_note(struct index_queue *queue, struct attempt_outcome *outcome);

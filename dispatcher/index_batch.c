@@ -14,7 +14,6 @@
 #include <string.h>
 
 enum {
-    STALE_MS = 5000, // what was read so long ago is not sent to a target without versions
     RANGES_MOST = 64,
 };
 
@@ -33,7 +32,8 @@ struct batch {
     struct range asked;
     struct index_document *documents;
     size_t document_count;
-    uint64_t started_ms, read_ms;
+    uint64_t started_ms;
+    int64_t moment;
 };
 
 static void read_next(struct batch *batch);
@@ -155,7 +155,7 @@ static void write_documents(struct batch *batch) {
     }
     merge_documents(batch);
     index_write_start(batch->queue->sink, batch->target, batch->documents, batch->document_count,
-                      batch->target->engine->serial ? batch->read_ms + STALE_MS : 0, on_written, batch);
+                      batch->target->engine->serial ? batch->moment : INDEX_ANY_MOMENT, on_written, batch);
 }
 
 // ---- Reading
@@ -289,7 +289,7 @@ void index_batch_start(struct index_queue *queue, struct index_item *items, void
                             .target = index_target_ref(items->delivery->subscription->sink_state),
                             .on_end = on_end,
                             .started_ms = clock_ms(),
-                            .read_ms = clock_ms()};
+                            .moment = index_moment(queue->sink)};
     for (const struct index_item *item = items; item; item = item->next)
         batch->count++;
     batch->items = memory_alloc(sizeof(struct index_item *) * (batch->count + 1));

@@ -15,7 +15,6 @@
 
 enum {
     WAITING_MS = 100,
-    STALE_MS = 5000,
 };
 
 struct index_walk {
@@ -33,7 +32,8 @@ struct index_walk {
     size_t document_count;
     size_t listed;  // documents on the page of a sweep
     int64_t offset; // of the sweep
-    uint64_t read_ms, started_ms;
+    int64_t moment; // of the reading
+    uint64_t started_ms;
     size_t refused;
     char first_refused[300];
 };
@@ -225,7 +225,7 @@ static void on_rows(void *arg, const struct db_reply *reply, const struct error 
                                                      .version = walk->mark};
     walk->document_count = count;
     index_write_start(walk->sink, walk->target, walk->documents, count,
-                      walk->target->engine->serial ? walk->read_ms + STALE_MS : 0, on_rows_written, walk);
+                      walk->target->engine->serial ? walk->moment : INDEX_ANY_MOMENT, on_rows_written, walk);
 }
 
 static void walk_rows(struct index_walk *walk) {
@@ -233,7 +233,7 @@ static void walk_rows(struct index_walk *walk) {
     snprintf(id, sizeof id, "%d", walk->queue->subscription_id);
     snprintf(limit, sizeof limit, "%d", INDEX_WALK_ROWS);
     const char *values[] = {id, walk->item->table, walk->after_key, limit};
-    walk->read_ms = clock_ms();
+    walk->moment = index_moment(walk->sink);
     db_query(walk->sink->conn, &sql_index_walk_rows, 4, values, INDEX_DEADLINE_MS, on_rows, walk);
 }
 
@@ -312,8 +312,8 @@ static void on_keys_read(void *arg, const struct db_reply *reply, const struct e
                 (struct index_document){.name = memory_copy_text(walk->item->table),
                                         .key = index_row_text(rows, row, 0),
                                         .version = walk->mark};
-    index_write_start(walk->sink, walk->target, walk->documents, walk->document_count, walk->read_ms + STALE_MS,
-                      on_gone_written, walk);
+    index_write_start(walk->sink, walk->target, walk->documents, walk->document_count, walk->moment, on_gone_written,
+                      walk);
 }
 
 static void on_list(void *arg, const struct http_outcome *http) {
@@ -333,7 +333,7 @@ static void on_list(void *arg, const struct http_outcome *http) {
     char id[16];
     snprintf(id, sizeof id, "%d", walk->queue->subscription_id);
     const char *values[] = {id, walk->item->table, pg_array_end(&array)};
-    walk->read_ms = clock_ms();
+    walk->moment = index_moment(walk->sink);
     if (good)
         db_query(walk->sink->conn, &sql_index_read_keys, 3, values, INDEX_DEADLINE_MS, on_keys_read, walk);
     else

@@ -27,7 +27,8 @@ struct index_write {
     struct range sent; // what waits for an answer
     struct index_request request;
     int64_t task;
-    uint64_t task_delay_ms, task_until_ms, fresh_until_ms;
+    uint64_t task_delay_ms, task_until_ms;
+    int64_t moment;
     struct index_wait wait;
     struct index_outcome whole;
     index_write_done *done;
@@ -203,8 +204,9 @@ static void write_next(struct index_write *write) {
             open++;
         if (open == 0)
             continue;
-        if (write->fresh_until_ms && clock_ms() > write->fresh_until_ms) {
-            index_outcome_fail(&write->whole, CLASS_TIMEOUT, "the process stood still, and what it read is old");
+        if (!index_moment_lasts(write->sink, write->moment)) {
+            index_outcome_fail(&write->whole, CLASS_TIMEOUT,
+                               "the process stood still or lost the database, and what it read may be old");
             write_end(write);
             return;
         }
@@ -226,13 +228,13 @@ static void on_started(void *arg) {
 }
 
 void index_write_start(struct index_sink *sink, const struct index_target *target, struct index_document *documents,
-                       size_t count, uint64_t fresh_until_ms, index_write_done *done, void *arg) {
+                       size_t count, int64_t moment, index_write_done *done, void *arg) {
     struct index_write *write = memory_alloc(sizeof *write);
     *write = (struct index_write){.sink = sink,
                                   .target = target,
                                   .documents = documents,
                                   .count = count,
-                                  .fresh_until_ms = fresh_until_ms,
+                                  .moment = moment,
                                   .done = done,
                                   .arg = arg};
     index_outcome_delivered(&write->whole);

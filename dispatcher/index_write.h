@@ -7,11 +7,11 @@
 #include "dispatcher/index.h"
 
 struct index_write;
-// `documents` are borrowed until done. fresh_until_ms: nothing is sent after it (what was read is old by then); 0:
-// ever. done is called exactly once, in a later loop turn; whole says how the target as such behaved.
+// `documents` are borrowed until done. moment: the one that they were read in; nothing is sent after it. done is called
+// exactly once, in a later loop turn; whole says how the target as such behaved.
 typedef void index_write_done(void *arg, const struct index_outcome *whole);
 void index_write_start(struct index_sink *sink, const struct index_target *target, struct index_document *documents,
-                       size_t count, uint64_t fresh_until_ms, index_write_done *done, void *arg);
+                       size_t count, int64_t moment, index_write_done *done, void *arg);
 
 // One request as it is. False: the sink is closing, and done will not be called.
 bool index_request_send(struct index_sink *sink, const struct index_target *target, const struct index_request *request,

@@ -15,6 +15,10 @@
 enum {
     PAUSE_FIRST_MS = 500, // of a target that is away
     PAUSE_MOST_MS = 15000,
+    HEARTBEAT_MS = 1000,
+    STILL_MS = 5000,   // without a heartbeat
+    SILENCE_MS = 7000, // without an answer of the database, which ends sessions after 10 s
+    KEEPALIVE_MS = 3000,
 };
 
 // ---- Outcomes
@@ -120,6 +124,28 @@ void index_wait_start(struct index_sink *sink, struct index_wait *wait, uint64_t
         uv_update_time(sink->loop);
         uv_timer_start(&sink->timer, on_timer, delay_ms, 0);
     }
+}
+
+// ---- Moments
+
+int64_t index_moment(const struct index_sink *sink) {
+    return sink->moment;
+}
+
+static bool is_sure(const struct index_sink *sink) {
+    uint64_t now = clock_ms();
+    return now <= sink->heartbeat_ms + STILL_MS && now <= db_conn_answered_ms(sink->conn) + SILENCE_MS;
+}
+
+bool index_moment_lasts(const struct index_sink *sink, int64_t moment) {
+    return moment == INDEX_ANY_MOMENT || (moment == sink->moment && is_sure(sink));
+}
+
+static void on_heartbeat(uv_timer_t *timer) {
+    struct index_sink *sink = timer->data;
+    if (!is_sure(sink))
+        sink->moment++;
+    sink->heartbeat_ms = clock_ms();
 }
 
 // ---- Queues
@@ -316,7 +342,8 @@ static void on_conn_closed(void *arg) {
     while (sink->waits) // what waits ends now
         on_timer(&sink->timer);
     on_turn_end(&sink->turn_end);
-    sink->open_handles = 2;
+    sink->open_handles = 3;
+    uv_close((uv_handle_t *)&sink->heartbeat, on_handle_closed);
     uv_close((uv_handle_t *)&sink->timer, on_handle_closed);
     uv_close((uv_handle_t *)&sink->turn_end, on_handle_closed);
 }
@@ -343,8 +370,11 @@ bool sink_index_init(struct sink *ret_sink, uv_loop_t *loop, const struct sink_i
     }
     sink->loop = loop;
     uv_timer_init(loop, &sink->timer);
+    uv_timer_init(loop, &sink->heartbeat);
     uv_prepare_init(loop, &sink->turn_end);
-    sink->timer.data = sink->turn_end.data = sink;
+    sink->timer.data = sink->heartbeat.data = sink->turn_end.data = sink;
+    sink->heartbeat_ms = clock_ms();
+    uv_timer_start(&sink->heartbeat, on_heartbeat, HEARTBEAT_MS, HEARTBEAT_MS);
     uv_prepare_start(&sink->turn_end, on_turn_end);
     uv_unref((uv_handle_t *)&sink->turn_end);
     sink->http = http_client_new(loop, &(struct http_client_options){.user_agent = "rowbell/" ROWBELL_VERSION,
@@ -352,7 +382,8 @@ bool sink_index_init(struct sink *ret_sink, uv_loop_t *loop, const struct sink_i
                                                                      .ca_file = options->ca_file});
     sink->conn = db_conn_new(loop, &(struct db_conn_options){.url = options->url,
                                                              .application_name = "rowbell-dispatcher index",
-                                                             .pooled = options->pooled});
+                                                             .pooled = options->pooled,
+                                                             .keepalive_ms = KEEPALIVE_MS});
     *ret_sink = (struct sink){.kind = "index",
                               .deadline_ms = INDEX_DEADLINE_MS,
                               .paces_itself = true,

@@ -40,6 +40,7 @@ struct connection {
     int fd;
     char *bytes;
     size_t length;
+    uint64_t due_ms; // what arrived is looked at from then on
 };
 
 struct search_fake {
@@ -54,9 +55,10 @@ struct search_fake {
     struct task *tasks;
     int task_count, tasks_run;
     char complaint[500];
-    int requests, largest_batch, busy;
+    int requests, largest_batch, most_open, busy;
     bool down;
     size_t max_bytes;
+    unsigned jitter_ms, seed;
     struct connection connections[MAX_CONNECTIONS]; // the thread's own
     int connection_count;
 };
@@ -373,6 +375,8 @@ static struct answer enqueue(struct search_fake *fake, const char *index, json_o
     int count = (int)json_object_array_length(body);
     fake->largest_batch = count > fake->largest_batch ? count : fake->largest_batch;
     fake->requests++;
+    int open = fake->task_count - fake->tasks_run;
+    fake->most_open = open > fake->most_open ? open : fake->most_open;
     int uid = fake->task_count++;
     return reply(202,
                  "{\"taskUid\":%d,\"indexUid\":\"%s\",\"status\":\"enqueued\",\"type\":\"%s\",\"enqueuedAt\":"
@@ -542,12 +546,24 @@ static bool connection_turn(struct search_fake *fake, struct connection *connect
     connection->length += (size_t)got;
     pthread_mutex_lock(&fake->lock);
     bool down = fake->down;
+    if (fake->jitter_ms)
+        connection->due_ms = support_now_ms() + (unsigned)rand_r(&fake->seed) % fake->jitter_ms;
     pthread_mutex_unlock(&fake->lock);
-    if (down)
-        return false;
-    while (request_take(fake, connection)) {
-    }
-    return true;
+    return !down;
+}
+
+static void requests_answer(struct search_fake *fake) {
+    for (int i = 0; i < fake->connection_count; i++)
+        if (fake->connections[i].length > 0 && support_now_ms() >= fake->connections[i].due_ms)
+            while (request_take(fake, &fake->connections[i])) {
+            }
+}
+
+static bool any_late(const struct search_fake *fake) {
+    for (int i = 0; i < fake->connection_count; i++)
+        if (fake->connections[i].length > 0 && fake->connections[i].due_ms > support_now_ms())
+            return true;
+    return false;
 }
 
 static void *fake_run(void *arg) {
@@ -558,7 +574,7 @@ static void *fake_run(void *arg) {
         fds[0] = (struct pollfd){.fd = fake->listen_fd, .events = polled < MAX_CONNECTIONS ? POLLIN : 0};
         for (int i = 0; i < polled; i++)
             fds[i + 1] = (struct pollfd){.fd = fake->connections[i].fd, .events = POLLIN};
-        poll(fds, (nfds_t)polled + 1, -1);
+        poll(fds, (nfds_t)polled + 1, any_late(fake) ? 1 : -1);
         for (int i = polled - 1; i >= 0; i--) {
             if (!fds[i + 1].revents || connection_turn(fake, &fake->connections[i]))
                 continue;
@@ -566,6 +582,7 @@ static void *fake_run(void *arg) {
             free(fake->connections[i].bytes);
             fake->connections[i] = fake->connections[--fake->connection_count];
         }
+        requests_answer(fake);
         if (fds[0].revents) {
             int fd = accept4(fake->listen_fd, NULL, NULL, SOCK_CLOEXEC);
             if (fd >= 0)
@@ -645,6 +662,10 @@ int search_fake_largest_batch(struct search_fake *fake) {
     return read_int(fake, &fake->largest_batch);
 }
 
+int search_fake_most_open(struct search_fake *fake) {
+    return read_int(fake, &fake->most_open);
+}
+
 void search_fake_down(struct search_fake *fake, bool down) {
     pthread_mutex_lock(&fake->lock);
     fake->down = down;
@@ -660,5 +681,12 @@ void search_fake_busy(struct search_fake *fake, int requests) {
 void search_fake_limit(struct search_fake *fake, size_t max_bytes) {
     pthread_mutex_lock(&fake->lock);
     fake->max_bytes = max_bytes;
+    pthread_mutex_unlock(&fake->lock);
+}
+
+void search_fake_jitter(struct search_fake *fake, unsigned max_ms, unsigned seed) {
+    pthread_mutex_lock(&fake->lock);
+    fake->jitter_ms = max_ms;
+    fake->seed = seed;
     pthread_mutex_unlock(&fake->lock);
 }

@@ -21,6 +21,10 @@ const char *search_fake_complaint(struct search_fake *fake); // the first one; "
 int search_fake_requests(struct search_fake *fake);          // that write documents
 int search_fake_largest_batch(struct search_fake *fake);     // documents in one request
 
-void search_fake_down(struct search_fake *fake, bool down);         // connections are closed without an answer
-void search_fake_busy(struct search_fake *fake, int requests);      // the next ones are answered 429
+int search_fake_most_open(struct search_fake *fake); // Meilisearch: tasks that had not run when one more came
+
+void search_fake_down(struct search_fake *fake, bool down);    // connections are closed without an answer
+void search_fake_busy(struct search_fake *fake, int requests); // the next ones are answered 429
+// Each request is handled after up to so long, by chance: requests on different connections overtake each other.
+void search_fake_jitter(struct search_fake *fake, unsigned max_ms, unsigned seed);
 void search_fake_limit(struct search_fake *fake, size_t max_bytes); // larger bodies are answered 413
