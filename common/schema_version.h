@@ -1,13 +1,14 @@
 // schema_version: may this program work on this schema? A process refuses only a schema whose compatible_from is above
 // its own version, so that rolling deploys work (migrations expand first and contract one release later).
 #pragma once
+#include "common/error.h"
 #include <libpq-fe.h>
 #include <stdbool.h>
-#include "common/error.h"
 
 // The newest table migration that this build knows: the number of migrations/NNNN_*.sql compiled in.
 #define SCHEMA_VERSION 3
 
 extern const char schema_version_sql[]; // one row: version int, compatible_from int; fails when there is no schema
-// From the answer (or the error, result NULL) of schema_version_sql. ERROR_SCHEMA names `rowbell migrate` as the remedy.
+// From the answer (or the error, result NULL) of schema_version_sql. ERROR_SCHEMA names `rowbell migrate` as the
+// remedy.
 bool schema_version_check(const PGresult *result, const struct error *sql_error, struct error *ret_error);

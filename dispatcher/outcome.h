@@ -1,8 +1,8 @@
 // outcome: what an answer of a webhook receiver means for the job. Pure: a table by status and one by failure.
 #pragma once
 #include "common/http_client.h"
-#include "dispatcher/sink.h"
 #include "common/status_policy.h"
+#include "dispatcher/sink.h"
 #include <stdint.h>
 
 enum { RETRY_AFTER_MAX_MS = 24 * 60 * 60 * 1000 };

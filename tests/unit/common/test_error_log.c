@@ -67,14 +67,10 @@ START_TEST(error_codes_have_the_exit_status_of_the_manual) {
         enum error_class class;
         const char *name;
     } rows[] = {
-        {ERROR_USAGE, 2, ERROR_CLASS_PERMANENT, "USAGE"},
-        {ERROR_CONNECT, 3, ERROR_CLASS_RETRY, "CONNECT"},
-        {ERROR_AUTH, 3, ERROR_CLASS_RETRY, "AUTH"},
-        {ERROR_SCHEMA, 4, ERROR_CLASS_RETRY, "SCHEMA"},
-        {ERROR_SQL, 1, ERROR_CLASS_PERMANENT, "SQL"},
-        {ERROR_TIMEOUT, 1, ERROR_CLASS_RETRY, "TIMEOUT"},
-        {ERROR_KEY, 1, ERROR_CLASS_RETRY, "KEY"},
-        {ERROR_PROBLEMS, 5, ERROR_CLASS_PERMANENT, "PROBLEMS"},
+        {ERROR_USAGE, 2, ERROR_CLASS_PERMANENT, "USAGE"}, {ERROR_CONNECT, 3, ERROR_CLASS_RETRY, "CONNECT"},
+        {ERROR_AUTH, 3, ERROR_CLASS_RETRY, "AUTH"},       {ERROR_SCHEMA, 4, ERROR_CLASS_RETRY, "SCHEMA"},
+        {ERROR_SQL, 1, ERROR_CLASS_PERMANENT, "SQL"},     {ERROR_TIMEOUT, 1, ERROR_CLASS_RETRY, "TIMEOUT"},
+        {ERROR_KEY, 1, ERROR_CLASS_RETRY, "KEY"},         {ERROR_PROBLEMS, 5, ERROR_CLASS_PERMANENT, "PROBLEMS"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct error error = {.code = rows[i].code};
