@@ -215,7 +215,7 @@ static bool read_object(struct json_document *document, struct json_value *objec
         return true;
     }
     do {
-        const char *name;
+        const char *name = NULL;
         skip_space(document);
         if (!read_string(document, &name)) {
             return false;

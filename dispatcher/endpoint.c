@@ -303,13 +303,13 @@ void endpoint_released(struct endpoint *endpoint, int asked, int count) {
 }
 
 bool endpoint_any_hungry(const struct endpoint_table *table, uint64_t shards, uint64_t now_ms) {
-    for (const struct endpoint *endpoint = table->by_id; endpoint; endpoint = endpoint->hh.next)
-        if (endpoint->unlooked && !endpoint->gone && endpoint->version->active &&
-            (shards & shard_bit(shard_of(endpoint->id))))
+    for (const struct endpoint *endpoint = table->by_id; endpoint; endpoint = endpoint->hh.next) {
+        bool unlooked = endpoint->unlooked && !endpoint->gone && endpoint->version->active &&
+                        (shards & shard_bit(shard_of(endpoint->id)));
+        if (unlooked || (slots_in_time(endpoint, shards) > 0 && endpoint->quiet_until_ms <= now_ms &&
+                         !(endpoint->failing && endpoint->probe_at_ms > now_ms)))
             return true;
-        else if (slots_in_time(endpoint, shards) > 0 && endpoint->quiet_until_ms <= now_ms &&
-                 !(endpoint->failing && endpoint->probe_at_ms > now_ms))
-            return true;
+    }
     return false;
 }
 

@@ -139,21 +139,22 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf) {
     }
 }
 
-static void socket_tune(int fd) {
+// Each call is a twentieth of what a connection costs, so keepalive is left out where heartbeats do its work: they are
+// unanswered data, which TCP_USER_TIMEOUT ends.
+static void socket_tune(const struct subscribers *all, int fd) {
     static const struct {
         int level;
         int name;
         int value;
     } settings[] = {
-        {SOL_SOCKET, SO_SNDBUF, SEND_BUFFER_BYTES},
-        {SOL_SOCKET, SO_KEEPALIVE, 1},
-        {IPPROTO_TCP, TCP_NODELAY, 1},
-        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S},
-        {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
+        {SOL_SOCKET, SO_SNDBUF, SEND_BUFFER_BYTES},         {IPPROTO_TCP, TCP_NODELAY, 1},
+        {IPPROTO_TCP, TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS}, {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S},      {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
         {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES},
-        {IPPROTO_TCP, TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS},
     };
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+    enum { WITHOUT_KEEPALIVE = 3, ALL = sizeof settings / sizeof settings[0] };
+    size_t count = all->options.heartbeat_ms <= 1000 * KEEPALIVE_IDLE_S ? WITHOUT_KEEPALIVE : ALL;
+    for (size_t i = 0; i < count; i++) {
         // Without them a stream still works.
         setsockopt(fd, settings[i].level, settings[i].name, &settings[i].value, sizeof settings[i].value);
     }
@@ -432,7 +433,7 @@ static void subscriber_take_glimpses(struct subscriber *subscriber) {
         }
     }
     subscriber->turn_first = subscriber->turn_last = 0;
-    if (subscriber->state != LIVE) {
+    if (subscriber->state != LIVE || gathered == 0) {
         return;
     }
     bool up_to_date = subscriber_add_pending(subscriber, sequences[0], count);
@@ -596,7 +597,7 @@ void subscriber_open(struct subscribers *all, uv_tcp_t *socket, const struct buf
     DL_APPEND(all->list, subscriber);
     all->count++;
     all->open++;
-    socket_tune(subscriber->fd);
+    socket_tune(all, subscriber->fd);
     uv_read_start((uv_stream_t *)socket, on_alloc, on_read);
 
     struct buffer opening = {0};

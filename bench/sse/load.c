@@ -193,7 +193,9 @@ static int connect_to(int port, int source, bool wait) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     if (source > 0) {
         setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
-        bind(fd, (struct sockaddr *)&from, sizeof from);
+        if (bind(fd, (struct sockaddr *)&from, sizeof from) != 0) {
+            die("bind");
+        }
     }
     if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0 && errno != EINPROGRESS) {
         die("connect");
@@ -589,8 +591,9 @@ static void stream_start(int index) {
     stream->channel = index % options.channels;
     snprintf(path, sizeof path, options.path, stream->channel);
     if (options.header) {
-        snprintf(header, sizeof header, options.header, stream->channel);
-        strcat(header, "\r\n");
+        char line[250];
+        snprintf(line, sizeof line, options.header, stream->channel);
+        snprintf(header, sizeof header, "%s\r\n", line);
     }
     int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n%s\r\n", path,
                      header);

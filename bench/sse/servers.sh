@@ -107,6 +107,7 @@ http {
 END
     on_server_core nginx -p "$run" -e stderr -c "$run/nchan.conf"
     wait_port "$port"
+    until [ "$(ps -o pid= -g "$server_group" | wc -l)" -ge 2 ]; do sleep 0.02; done # the worker
     load_arguments=(--port "$port" --path '/events?channel=%d' --publish "http:$port:/publish?channel=%d")
 }
 

@@ -73,8 +73,8 @@ START_TEST(nobody_publishes_a_table_that_is_not_theirs_or_not_there) {
         "select rowbell.publish_begin('posts'::regclass, 'posts', '{}', null, null, null, true, current_user)",
         "select rowbell.publish_begin(4242424, 'mine', '{}', null, null, null, true, current_user)",
         // Who may only create triggers cannot comment on them.
-        "create trigger \"~rowbell_proof\" before truncate on posts for each statement execute function "
-        "rowbell.publish_proof(); comment on trigger \"~rowbell_proof\" on posts is 'x'",
+        ("create trigger \"~rowbell_proof\" before truncate on posts for each statement execute function "
+         "rowbell.publish_proof(); comment on trigger \"~rowbell_proof\" on posts is 'x'"),
         "select rowbell.record('anything', 's')",
         "select seq from rowbell.events",
         "insert into rowbell.events (type_id) values (1)",

@@ -66,6 +66,7 @@ START_TEST(field_01_redis_restarted_flushed_and_killed_under_load) { // G5, G9
         watcher_free(&watchers[g]);
     }
     redis_kill(&redis);
+    redisFree(redis.context);
 }
 END_TEST
 
@@ -239,7 +240,11 @@ START_TEST(field_06_ten_thousand_abrupt_closes_leave_nothing) {
         come_and_go(base.gateway.port, i % 3);
     }
     wait_for(is_back_at_base, &base, SOON_MS, "the base");
+#if !defined(__SANITIZE_ADDRESS__) // which keeps what was freed for a while
     ck_assert_int_le(resident_kib(base.gateway.daemon->pid) - kib, 4096);
+#else
+    (void)kib;
+#endif
 }
 END_TEST
 

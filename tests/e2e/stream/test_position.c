@@ -179,6 +179,8 @@ START_TEST(a_redis_link_that_lives_and_delivers_nothing) { // G5, G9
     watcher_free(&watcher);
     redis_kill(&deaf);
     redis_kill(&real);
+    redisFree(deaf.context);
+    redisFree(real.context);
 }
 END_TEST
 

@@ -72,9 +72,7 @@ static void reader_step(void) {
     struct watcher *reader = &readers[r];
     if (!reader->client) {
         watcher_open(reader, &gateways[roll(2)], "/events");
-    } else if (roll(3) == 0) {
-        watcher_break_off(reader);
-    } else if (roll(3) != 0 && !watcher_read(reader)) {
+    } else if (roll(3) == 0 || (roll(3) != 0 && !watcher_read(reader))) {
         watcher_break_off(reader);
     }
 }
