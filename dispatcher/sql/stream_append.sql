@@ -15,12 +15,6 @@ stream as materialized (
    cross join here h
    where t.id = $1::int
 ),
-noted as (
-  update rowbell.streams t
-     set timeline = h.timeline, system_identifier = h.system_identifier
-    from here h, stream s
-   where t.id = $1::int and s.moved
-),
 taken as (
   delete from rowbell.jobs j
    where j.ctid = any(array(
@@ -43,6 +37,13 @@ entries as materialized (
        join rowbell.event_types t on t.id = v.type_id
       where v.seq = k.event_seq and v.op is not null
       limit 1) e
+),
+-- Only with an entry: what finds nothing to append must leave the jump below to whoever does.
+noted as (
+  update rowbell.streams t
+     set timeline = h.timeline, system_identifier = h.system_identifier
+    from here h, stream s
+   where t.id = $1::int and s.moved and exists (select from entries)
 ),
 -- After a failover the first position jumps by a minute, so that clocks that differ cannot issue a lost id again (G6).
 ends as materialized (
