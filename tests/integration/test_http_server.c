@@ -546,7 +546,7 @@ END_TEST
 START_TEST(a_taken_port_is_an_error_that_names_it) {
     struct error error = {0};
     char listen[64];
-    char expected[128];
+    char expected[256];
     start_server((struct http_server_options){0});
     snprintf(listen, sizeof listen, "127.0.0.1:%d", http_server_port(server));
     ck_assert_str_eq(http_server_address(server), listen);

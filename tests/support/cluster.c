@@ -69,7 +69,7 @@ static pid_t program_start(const char *log, char *const argv[], int death_signal
     dup2(out, STDERR_FILENO);
     // Each of them finds the others by its own path. Where we are, in a checkout below /root, postgres may not be.
     char *arguments[32] = {(char *)path};
-    for (size_t i = 1; argv[i] && i < sizeof arguments / sizeof arguments[0] - 1; i++) {
+    for (size_t i = 1; i < sizeof arguments / sizeof arguments[0] - 1 && argv[i]; i++) {
         arguments[i] = argv[i];
     }
     if (chdir("/") == 0 && getppid() == test) {

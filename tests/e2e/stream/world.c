@@ -34,7 +34,9 @@ static void issued_note(int64_t position, const char *data) {
                       position, issued[at - 1].data, data);
         return;
     }
-    issued = reallocarray(issued, issued_count + 1, sizeof *issued);
+    struct issued *grown = reallocarray(issued, issued_count + 1, sizeof *issued);
+    ck_assert_ptr_nonnull(grown);
+    issued = grown;
     memmove(issued + at + 1, issued + at, (issued_count - at) * sizeof *issued);
     issued[at] = (struct issued){position, data};
     issued_count++;
