@@ -78,6 +78,7 @@ try {
     extra?.close();
     for (const wire of Object.values(wires)) wire.close();
     await client.end().catch(() => {});
+    process.exit(); // with the status above; whatever a cut wire has left open is of no use
 }
 
 async function reconcile() {
