@@ -59,6 +59,7 @@ bool run_subscription_resume(struct cli *cli, struct error *ret_error);
 bool run_secrets_rekey(struct cli *cli, struct error *ret_error);
 bool run_event_list(struct cli *cli, struct error *ret_error);
 bool run_event_show(struct cli *cli, struct error *ret_error);
+bool run_event_cancel(struct cli *cli, struct error *ret_error);
 bool run_job_list(struct cli *cli, struct error *ret_error);
 bool run_job_retry(struct cli *cli, struct error *ret_error);
 bool run_job_cancel(struct cli *cli, struct error *ret_error);

@@ -96,7 +96,7 @@ static const struct command_option dry_run_options[] = {
 
 static const struct command_option event_list_options[] = {
     {"type", "TYPE", "only this type, such as posts.update"},
-    {"state", "STATE", "only pending, retrying, poisoned or fanned-out ones"},
+    {"state", "STATE", "only pending, retrying, poisoned, cancelled or fanned-out ones"},
     {"limit", "N", "at most so many (50)"},
     {0},
 };
@@ -196,6 +196,8 @@ const struct command commands[] = {
     {"index status", "SUBSCRIPTION", 1, 1, "Show the last walk over each table of an index", NULL, run_index_status},
     {"event list", "", 0, 0, "List the newest events", event_list_options, run_event_list},
     {"event show", "ID", 1, 1, "Show an event, where it went, and every attempt", NULL, run_event_show},
+    {"event cancel", "ID", 1, 1,
+     "Give a poisoned event up: no webhook, no index; ordered subscriptions go on without it", NULL, run_event_cancel},
     {"job list", "", 0, 0, "List jobs that are not delivered yet", job_list_options, run_job_list},
     {"job retry", "SUBSCRIPTION EVENT", 2, 2, "Send an event now, also one that was delivered", NULL, run_job_retry},
     {"job cancel", "SUBSCRIPTION EVENT", 2, 2, "Give a job up; an ordered subscription goes on without it", NULL,

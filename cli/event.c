@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const event_states[] = {"pending", "retrying", "poisoned", "fanned-out", NULL};
+static const char *const event_states[] = {"pending", "retrying", "poisoned", "cancelled", "fanned-out", NULL};
 
 bool run_event_list(struct cli *cli, struct error *ret_error) {
     int64_t limit = 50;
@@ -26,11 +26,38 @@ bool run_event_list(struct cli *cli, struct error *ret_error) {
     return true;
 }
 
+static bool check_event(const char *event, struct error *ret_error) {
+    return parameter_is_event(event) ||
+           error_set(ret_error, ERROR_USAGE, "%s is not an event: give its number or UUID, as in rowbell event list",
+                     event);
+}
+
+bool run_event_cancel(struct cli *cli, struct error *ret_error) {
+    const char *id = cli->arguments[0];
+    PGresult *result = NULL;
+    if (!check_event(id, ret_error) || !cli_connect(cli, CONNECT_FOR_WORK, ret_error) ||
+        !cli_query(cli, &sql_event_cancel, 1, &id, &result, ret_error))
+        return false;
+    bool found =
+        PQgetvalue(result, 0, 0)[0] == 't' ||
+        error_set(ret_error, ERROR_SQL,
+                  "event %s is not poisoned: see rowbell event show; one job is given up by rowbell job cancel", id);
+    if (found && cli->json) {
+        json_object *json = json_object_new_object();
+        json_object_object_add(json, "event", json_object_new_string(id));
+        json_object_object_add(json, "state", json_object_new_string("cancelled"));
+        output_json(json);
+    } else if (found) {
+        printf("event %s is cancelled\n", id);
+    }
+    PQclear(result);
+    return found;
+}
+
 bool run_event_show(struct cli *cli, struct error *ret_error) {
     const char *id = cli->arguments[0];
-    if (!parameter_is_event(id))
-        return error_set(ret_error, ERROR_USAGE,
-                         "%s is not an event: give its number or UUID, as in rowbell event list", id);
+    if (!check_event(id, ret_error))
+        return false;
     PGresult *event = NULL, *fanout = NULL, *attempts = NULL;
     bool ok =
         cli_connect(cli, CONNECT_FOR_WORK, ret_error) && cli_query(cli, &sql_event_show, 1, &id, &event, ret_error);

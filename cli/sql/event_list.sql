@@ -1,13 +1,14 @@
--- The newest events. $1 limit, $2 type or NULL, $3 state (pending, retrying, poisoned, fanned-out) or NULL.
+-- The newest events. $1 limit, $2 type or NULL, $3 state (pending, retrying, poisoned, cancelled, fanned-out) or NULL.
 -- Rows: newest first. Locks: none. Index: events_pkey backward; events_set_aside for that state.
 select e.seq, rowbell.event_id(e.occurred_at, e.seq) as id, t.type, e.subject, e.scope, e.occurred_at,
-       case when e.poisoned_at is not null then 'poisoned' when e.fanned_out_at is not null then 'fanned-out'
+       case when e.poisoned_at is not null and e.fanned_out_at is null then 'poisoned' when e.poisoned_at is not null then 'cancelled' when e.fanned_out_at is not null then 'fanned-out'
             when e.retry_at is not null then 'retrying' else 'pending' end as state,
        cardinality(e.fanout) as subscriptions
   from rowbell.events e join rowbell.event_types t on t.id = e.type_id
  where ($2::text is null or t.type = $2)
    and case $3::text when 'poisoned' then e.poisoned_at is not null and e.retry_at is not null and e.fanned_out_at is null
                      when 'fanned-out' then e.fanned_out_at is not null and e.poisoned_at is null
+                     when 'cancelled' then e.fanned_out_at is not null and e.poisoned_at is not null
                      when 'retrying' then e.fanned_out_at is null and e.poisoned_at is null and e.retry_at is not null
                      when 'pending' then e.fanned_out_at is null and e.poisoned_at is null and e.retry_at is null
                      else true end

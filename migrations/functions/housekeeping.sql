@@ -16,7 +16,7 @@ begin
 end $$;
 
 -- Deletes fanned-out events that are older than their retention, among at most so many after a seq (0 to begin). Never one that is not
--- fanned out, nor a poisoned one, nor one that a job names; cancelled jobs are as old as their event and go first. Returns how many
+-- fanned out (so no poisoned one), nor one that a job names; cancelled jobs are as old as their event and go first. Returns how many
 -- went, and the last seq that was looked at (NULL: what follows is too young).
 create or replace function rowbell.prune_events(older_ms bigint, after_seq bigint default 0, most int default 1000)
 returns table (pruned bigint, last_seq bigint)
@@ -30,17 +30,17 @@ begin
      and w.event_seq = any (array(select e.seq from rowbell.events e where e.seq > after_seq and e.fanned_out_at < before
                                    order by e.seq limit most));
   with looked as materialized (
-    select e.ctid as at, e.seq, e.occurred_at, e.fanned_out_at, e.poisoned_at, e.fanout
+    select e.ctid as at, e.seq, e.occurred_at, e.fanned_out_at, e.fanout
       from rowbell.events e where e.seq > after_seq order by e.seq limit most),
   gone as (
     delete from rowbell.events e
      where e.ctid = any (array(
              select l.at from looked l
-              where l.fanned_out_at < before and l.poisoned_at is null
+              where l.fanned_out_at < before
                 and not exists (select from rowbell.jobs_waiting w where w.event_seq = l.seq)
                 and not exists (select from unnest(l.fanout) as f(id)
                                   join rowbell.jobs j on j.subscription_id = f.id and j.event_seq = l.seq)))
-       and e.fanned_out_at < before and e.poisoned_at is null
+       and e.fanned_out_at < before
     returning 1)
   select (select count(*) from gone),
          case when count(*) = most and max(l.occurred_at) < before then max(l.seq) end
@@ -149,10 +149,8 @@ begin atomic
                                    and k.state <> 'cancelled')
                 and not exists (select from rowbell.jobs j join rowbell.events e on e.seq = j.event_seq
                                  where j.subscription_id = h.subscription_id and j.event_seq < h.event_seq and e.subject = h.subject)
-                and not exists (select from rowbell.events e
-                                 where e.subject = h.subject and e.seq < h.event_seq and e.poisoned_at is not null)
-                and not exists (select from rowbell.events e
-                                 where e.fanned_out_at is null and e.poisoned_at is null and e.retry_at is not null
+                and not exists (select from rowbell.events e   -- set aside, or poisoned
+                                 where e.fanned_out_at is null and e.retry_at is not null
                                    and e.subject = h.subject and e.seq < h.event_seq)))
        and w.blocked
     returning w.subscription_id, w.event_seq, w.attempts, w.uncounted),

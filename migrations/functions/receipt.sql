@@ -54,7 +54,7 @@ begin
     return next;
     return;
   end if;
-  select count(*), count(*) filter (where e.fanned_out_at is null and e.poisoned_at is null), count(*) filter (where e.poisoned_at is not null)
+  select count(*), count(*) filter (where e.fanned_out_at is null and e.poisoned_at is null), count(*) filter (where e.poisoned_at is not null and e.fanned_out_at is null)
     into events, pending, poisoned
     from (select e.fanned_out_at, e.poisoned_at from rowbell.events e
            where e.seq between part[4]::bigint and part[5]::bigint and e.xact = writer order by e.seq limit 10000) as e;

@@ -181,6 +181,47 @@ begin
   return true;
 end $$;
 
+-- Gives a poisoned event up: no webhook and no index gets it, and what waited behind it in ordered subscriptions goes on. The stream
+-- still does, since there it may not be missing (G5). It stays visible, as cancelled, until it is pruned; rowbell.replay gives it to
+-- a subscription after all. False: there is no such event, or it is not poisoned.
+create or replace function rowbell.cancel_event(seq bigint) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+declare
+  of_subject text;
+  streams    int[];
+begin
+  update rowbell.events e
+     set fanned_out_at = now(),
+         fanout = array(select r.subscription_id from rowbell.routes r join rowbell.subscriptions s on s.id = r.subscription_id
+                         where s.kind = 'sse' and r.type_id = e.type_id
+                           and (r.scope is null or r.scope = coalesce(e.scope, '') or e.scope = '*'))
+   where e.seq = cancel_event.seq and e.poisoned_at is not null and e.fanned_out_at is null
+  returning e.subject, e.fanout into of_subject, streams;
+  if not found then
+    return false;
+  end if;
+  insert into rowbell.jobs (subscription_id, event_seq) select s, seq from unnest(streams) as s;
+  -- As dispatcher/sql/job_unblock.sql: the claim looks again whether something earlier is open.
+  with next as (
+    delete from rowbell.jobs_waiting w
+     where w.ctid = any (array(
+             select h.at
+               from rowbell.subscriptions s
+              cross join lateral (
+                select k.ctid as at, k.blocked
+                  from rowbell.jobs_waiting k
+                 where k.subscription_id = s.id and k.subject = of_subject and k.state <> 'cancelled'
+                 order by k.event_seq limit 1 for update) as h
+              where s.ordered and h.blocked))
+    returning w.*)
+  insert into rowbell.jobs (subscription_id, event_seq, attempts, uncounted)
+    select n.subscription_id, n.event_seq, n.attempts, n.uncounted from next n on conflict do nothing;
+  perform pg_notify('rowbell_jobs', 'requeue');
+  perform pg_notify('rowbell_fanned', seq::text);
+  return true;
+end $$;
+
 -- Events that a subscription wants and never got: from before it was added, or before it wanted their type. Looks at most at so many
 -- events after a seq (0 to begin) and gives those a job. Returns how many were given one (dry_run: would be), the last seq that was
 -- looked at (pass it to the next call; NULL: there are no more), and how many that is. Each call may be a transaction of its own: what

@@ -535,7 +535,7 @@ START_TEST(test_event_list_and_show) {
     expect_status(RUN("event", "show", "nonsense"), 2);
     expect_text(err, "give its number or UUID");
     expect_status(RUN("event", "list", "--state", "bad"), 2);
-    expect_text(err, "expected one of pending, retrying, poisoned, fanned-out");
+    expect_text(err, "expected one of pending, retrying, poisoned, cancelled, fanned-out");
 }
 END_TEST
 
@@ -593,6 +593,42 @@ START_TEST(test_requeue_events) {
     expect_text(err, "--since the day before: expected a time");
     expect_status(RUN("requeue", "events", "--id", "1,x"), 2);
     expect_text(err, "--id x: expected an event's number or UUID");
+}
+END_TEST
+
+START_TEST(test_event_cancel) {
+    make_events();
+    expect_status(RUN("event", "cancel", "3"), 1);
+    expect_text(err, "event 3 is not poisoned");
+    expect_status(RUN("event", "cancel", "x"), 2);
+    const char *id = sql_text(conn, "select rowbell.event_id(occurred_at, seq) from rowbell.events where seq = 2");
+    expect_status(RUN("event", "cancel", id), 0);
+    expect_text(out, " is cancelled\n");
+    expect_status(RUN("event", "cancel", "2", "--json"), 1);
+    // Of its three subscriptions only the stream gets it.
+    ck_assert_str_eq(sql_text(conn, "select s.kind from rowbell.jobs j join rowbell.subscriptions s on s.id = "
+                                    "j.subscription_id where j.event_seq = 2"),
+                     "sse");
+    expect_status(RUN("event", "list", "--state", "cancelled", "--json"), 0);
+    expect_json("jsonb_array_length(j) = 1 and j -> 0 -> 'seq' = '2' and j -> 0 ->> 'state' = 'cancelled'");
+    expect_status(RUN("event", "list", "--state", "fanned-out", "--json"), 0);
+    expect_json("jsonb_array_length(j) = 1");
+    expect_status(RUN("event", "show", "2"), 0);
+    expect_text(out, "state            cancelled\n");
+    expect_text(out, "bad "); // why it was poisoned
+    expect_status(RUN("status", "--json"), 0);
+    expect_json("j -> 'events_poisoned' = '0'");
+    expect_status(RUN("requeue", "events", "--all"), 0);
+    ck_assert_str_eq(out, "0 events requeued\n");
+    // After all: one subscription at a time.
+    expect_status(RUN("replay", "b", "--since", "1h"), 0);
+    ck_assert_str_eq(sql_text(conn, "select string_agg(s.name, ' ' order by s.name) from rowbell.jobs j join "
+                                    "rowbell.subscriptions s on s.id = j.subscription_id where j.event_seq = 2"),
+                     "b stream");
+    // It is pruned like any other.
+    sql_run(conn,
+            "delete from rowbell.jobs; update rowbell.events set fanned_out_at = now() - interval '8 d' where seq = 2");
+    ck_assert_int_eq(sql_int(conn, "select pruned from rowbell.prune_events(7 * 86400000)"), 1);
 }
 END_TEST
 
@@ -1031,6 +1067,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(database, test_domain_event_keeps_its_data);
     tcase_add_test(database, test_job_list);
     tcase_add_test(database, test_requeue_events);
+    tcase_add_test(database, test_event_cancel);
     tcase_add_test(database, test_requeue_jobs);
     tcase_add_test(database, test_job_retry_and_cancel);
     tcase_add_test(database, test_requeue_goes_in_steps);
