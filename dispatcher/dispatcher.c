@@ -329,10 +329,14 @@ static void ends_confirmed(struct dispatcher *d, const struct job_round_result *
             if (!job->lease_lost)
                 lease_was_lost(d, &end->ref);
         } else if (strcmp(end->fate, "poisoned") == 0) {
-            metric_add(METRIC_JOBS_POISONED, d->options.lane, NULL, 1);
+            metric_add(METRIC_JOBS_POISONED, d->options.lane, end->class, 1);
             log_error("job_poisoned", LOG_TEXT("lane", d->options.lane),
                       LOG_INT("subscription_id", end->ref.subscription_id), LOG_INT("seq", end->ref.event_seq),
                       LOG_INT("attempt", end->attempt), LOG_TEXT("class", end->class), LOG_TEXT("error", end->error));
+        } else if (strcmp(end->fate, "cancelled") == 0) {
+            log_info("job_aborted", LOG_TEXT("lane", d->options.lane),
+                     LOG_INT("subscription_id", end->ref.subscription_id), LOG_INT("seq", end->ref.event_seq),
+                     LOG_INT("attempt", end->attempt), LOG_INT("status", end->status));
         } else if (strcmp(end->fate, "waiting") == 0) {
             uint64_t at = clock_ms() + end->delay_ms;
             if (at < d->promote_at_ms)

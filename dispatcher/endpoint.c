@@ -416,7 +416,7 @@ void endpoint_learn(struct endpoint *endpoint, const struct attempt_outcome *out
         fault_seen(endpoint, outcome, now_ms, unit);
         return;
     }
-    if (outcome->verdict != VERDICT_DELIVERED && outcome->class != CLASS_HTTP_4XX)
+    if (outcome->verdict != VERDICT_DELIVERED && outcome->class != CLASS_HTTP_4XX && outcome->class != CLASS_ABORTED)
         return; // nothing was asked of it
     endpoint->faults = 0;
     if (endpoint->failing) {

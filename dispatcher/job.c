@@ -60,6 +60,8 @@ static const char *fate_of(const struct job *job, const struct attempt_outcome *
         return "delivered";
     if (outcome->verdict == VERDICT_REJECTED)
         return "poisoned";
+    if (outcome->verdict == VERDICT_ABORTED)
+        return "cancelled";
     if (outcome->disable_subscription)
         return "held";
     // A lost attempt says nothing about the receiver, a manual one is beside the schedule: neither uses up a step of

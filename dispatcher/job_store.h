@@ -22,10 +22,11 @@ struct job_ref {
 struct job_end {
     struct job_ref ref;
     int attempt;
-    const char *fate;    // "delivered", "waiting", "held", "poisoned": the state in jobs_waiting, or delivered
-    uint64_t delay_ms;   // with "waiting"
-    const char *class;   // attempt_class_name
-    uint64_t started_ms; // clock_ms
+    const char
+        *fate; // "delivered", "waiting", "held", "poisoned", "cancelled": the state in jobs_waiting, or delivered
+    uint64_t delay_ms;                                          // with "waiting"
+    const char *class;                                          // attempt_class_name
+    uint64_t started_ms;                                        // clock_ms
     double dns_ms, connect_ms, tls_ms, first_byte_ms, total_ms; // -1: not reached
     int status;                                                 // 0: no answer
     const char *peer, *response_head, *error;                   // NULL: none

@@ -140,13 +140,14 @@ static int add_consequences(struct db_batch *batch, const struct job_round *roun
     pg_array_begin(&poisoned);
     pg_array_begin(&seqs);
     pg_array_begin(&attempts);
-    int delivered_count = 0, poisoned_count = 0;
+    int passed_count = 0, poisoned_count = 0;
     for (size_t i = 0; i < round->end_count; i++) {
         const struct job_end *end = round->ends[i];
-        if (end->subject && strcmp(end->fate, "delivered") == 0) {
+        bool passed = strcmp(end->fate, "delivered") == 0 || strcmp(end->fate, "cancelled") == 0;
+        if (end->subject && passed) {
             pg_array_int(&ids, end->ref.subscription_id);
             pg_array_text(&subjects, end->subject);
-            delivered_count++;
+            passed_count++;
         } else if (strcmp(end->fate, "poisoned") == 0) {
             pg_array_int(&poisoned, end->ref.subscription_id);
             pg_array_int(&seqs, end->ref.event_seq);
@@ -154,7 +155,7 @@ static int add_consequences(struct db_batch *batch, const struct job_round *roun
             poisoned_count++;
         }
     }
-    if (delivered_count)
+    if (passed_count)
         db_batch_add(batch, &sql_job_unblock, 2, (const char *[]){pg_array_end(&ids), pg_array_end(&subjects)});
     if (poisoned_count)
         db_batch_add(batch, &sql_job_poisoned, 3,
@@ -164,7 +165,7 @@ static int add_consequences(struct db_batch *batch, const struct job_round *roun
     buffer_free(&poisoned);
     buffer_free(&seqs);
     buffer_free(&attempts);
-    return (delivered_count > 0) + (poisoned_count > 0);
+    return (passed_count > 0) + (poisoned_count > 0);
 }
 
 // The claims of ordered subscriptions, or of the others. False: there is none.

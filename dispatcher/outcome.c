@@ -10,7 +10,7 @@ static const char *const class_names[] = {
     [CLASS_TIMEOUT] = "timeout",     [CLASS_HTTP_4XX] = "http_4xx",
     [CLASS_HTTP_5XX] = "http_5xx",   [CLASS_REJECTED] = "rejected",
     [CLASS_LOST] = "lost",           [CLASS_EGRESS_DENIED] = "egress_denied",
-    [CLASS_CONDITION] = "condition",
+    [CLASS_CONDITION] = "condition", [CLASS_ABORTED] = "aborted",
 };
 
 const char *attempt_class_name(enum attempt_class class) {
@@ -131,9 +131,9 @@ static void judge_status(struct attempt_outcome *outcome, const struct http_outc
     const char *control = http->delivery_control ? http->delivery_control : "";
     if (strcasecmp(control, "disable") == 0)
         outcome->disable_subscription = true;
-    if (strcasecmp(control, "abort-message") == 0 && rule->verdict == VERDICT_RETRY) {
-        outcome->verdict = VERDICT_REJECTED;
-        outcome->class = CLASS_REJECTED;
+    if (strcasecmp(control, "abort-message") == 0 && rule->verdict != VERDICT_DELIVERED) {
+        outcome->verdict = VERDICT_ABORTED;
+        outcome->class = CLASS_ABORTED;
         outcome->after_ms = 0;
         outcome->pause_endpoint = false;
     }

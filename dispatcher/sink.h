@@ -34,6 +34,7 @@ enum verdict {
     VERDICT_DELIVERED,
     VERDICT_RETRY,    // not now; after_ms is a floor
     VERDICT_REJECTED, // never: poison at once
+    VERDICT_ABORTED,  // never, because the receiver asked for that: cancelled, which is nobody's fault
 };
 
 // Names of rowbell.attempts.class; attempt_class_name gives the text.
@@ -49,6 +50,7 @@ enum attempt_class {
     CLASS_LOST,
     CLASS_EGRESS_DENIED,
     CLASS_CONDITION,
+    CLASS_ABORTED,
 };
 const char *attempt_class_name(enum attempt_class class);
 

@@ -214,7 +214,7 @@ static void fault_counted(void *arg, const struct db_reply *reply, const struct 
     if (error || (there && PQgetvalue(fault, 0, 1)[0] == 'f')) {
         seq_add(&stream->faulty, seq);
     } else if (there) {
-        metric_add(METRIC_JOBS_POISONED, lane, NULL, 1);
+        metric_add(METRIC_JOBS_POISONED, lane, "rejected", 1);
         log_error("job_poisoned", LOG_TEXT("lane", lane), LOG_TEXT("subscription_id", PQgetvalue(fault, 0, 2)),
                   LOG_INT("seq", seq), LOG_TEXT("attempt", PQgetvalue(fault, 0, 0)), LOG_TEXT("class", "rejected"));
     }

@@ -1,7 +1,7 @@
 -- Ends attempts: delivered jobs go, others move to jobs_waiting; each leaves a row in attempts and the health of its
 -- subscription. A job whose lease token is no longer the caller's is left alone (and is not among the rows).
 -- Parameters, arrays of equal length: $1 int[] subscription, $2 bigint[] seq, $3 bigint[] token, $4 smallint[] attempt,
--- $5 text[] fate (delivered, waiting, held, poisoned), $6 bigint[] delay in milliseconds, $7 text[] class,
+-- $5 text[] fate (delivered, waiting, held, poisoned, cancelled), $6 bigint[] delay in milliseconds, $7 text[] class,
 -- $8 bigint[] milliseconds since the attempt began, $9 to $13 real[] dns, connect, tls, first byte, total in
 -- milliseconds, $14 smallint[] status, $15 text[] peer, $16 text[] response head, $17 text[] error, $18 bigint[]
 -- milliseconds for which the endpoint asked to be left alone (0: it did not), $19 text[] subject, of ordered subscriptions.

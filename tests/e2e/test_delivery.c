@@ -249,6 +249,79 @@ START_TEST(ordered_waits_for_what_is_not_fanned_out_yet) {
 }
 END_TEST
 
+START_TEST(a_poisoned_event_parks_its_subject_until_it_is_skipped) {
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    int subscription = webhook(conn, "w", receiver, ", \"ordered\": true");
+    sql_run(conn,
+            "select rowbell.record('thing.happened', 'bad', '{\"n\": 0}'); update rowbell.events set poisoned_at = "
+            "now(), retry_at = now() where subject = 'bad'");
+    static const char *both[] = {"bad", "good"};
+    sql_run(conn,
+            "update rowbell.events set fanned_out_at = now() where subject = 'bad'"); // record() takes what is not
+    record(conn, subscription, both, 4);
+    sql_run(conn, "update rowbell.events set fanned_out_at = null where poisoned_at is not null");
+    start(webhook_only);
+    receiver_wait(receiver, 2, WAIT_MS);
+    sql_wait(conn, WAIT_MS, "select count(*) = 2 from rowbell.jobs_waiting where blocked and subject = 'bad'");
+    ck_assert_int_eq(receiver_count(receiver), 2);
+    ck_assert_int_eq(sql_int(conn, "select rowbell.unblock_subjects()"), 0);
+    ck_assert_str_eq(
+        sql_text(conn, "select rowbell.cancel_event(seq) from rowbell.events where poisoned_at is not null"), "t");
+    receiver_wait(receiver, 4, WAIT_MS);
+    in_order(receiver, "bad");
+    sql_wait(conn, WAIT_MS, NO_JOBS);
+    ck_assert_int_eq(receiver_count(receiver), 4);
+}
+END_TEST
+
+// A receiver that gives an event up: cancelled, nobody's fault, and what it blocked goes on.
+START_TEST(abort_message_cancels_and_is_no_poison) {
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start(), *alarm = receiver_start();
+    char sql[300];
+    snprintf(sql, sizeof sql,
+             "select rowbell.add_webhook('alarm', '%s/', '{rowbell.job.poisoned}', null, '{\"allow_http\": true}')",
+             receiver_url(alarm));
+    sql_run(conn, sql);
+    // As a retry, and as a refusal: the header is above the status.
+    receiver_answer(receiver, _i == 0 ? 503 : 422, "webhook-delivery: abort-message\r\nRetry-After: 60\r\n", 0);
+    int subscription = webhook(conn, "w", receiver, ", \"ordered\": true");
+    static const char *subjects[] = {"a/1", "a/1"};
+    record(conn, subscription, subjects, 1);
+    struct daemon *daemon = start(webhook_only);
+    sql_wait(conn, WAIT_MS, "select count(*) = 1 from rowbell.jobs_waiting where state = 'cancelled'");
+    ck_assert_str_eq(
+        sql_text(conn, "select concat_ws(' ', state, attempts, last_class, run_at) from rowbell.jobs_waiting"),
+        "cancelled 1 aborted");
+    ck_assert_str_eq(sql_text(conn, "select concat_ws(' ', class, status, attempt) from rowbell.attempts"),
+                     _i == 0 ? "aborted 503 1" : "aborted 422 1");
+    receiver_answer(receiver, 200, NULL, 0);
+    record(conn, subscription, subjects, 1); // neither its subject nor its endpoint waits
+    receiver_wait(receiver, 2, WAIT_MS);
+    sql_wait(conn, WAIT_MS, NO_JOBS);
+    ck_assert_int_eq(receiver_count(receiver), 2);
+    char url[64];
+    const char *metrics, *out, *err;
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/metrics", daemon_log_port(daemon, "admin"));
+    ck_assert_int_eq(http_get(url, &metrics), 200);
+    ck_assert_ptr_nonnull(strstr(metrics, "rowbell_attempts_total{lane=\"webhook\",class=\"aborted\"} 1\n"));
+    ck_assert_ptr_null(strstr(metrics, "rowbell_jobs_poisoned_total{"));
+    ck_assert_ptr_null(strstr(daemon->log, "job_poisoned"));
+    ck_assert_int_eq(sql_int(conn,
+                             "select count(*) from rowbell.events e join rowbell.event_types t on t.id = e.type_id "
+                             "where t.type = 'rowbell.job.poisoned'"),
+                     0);
+    ck_assert_int_eq(
+        program_run("rowbell", (const char *const[]){"job", "list", "--state", "cancelled", NULL}, &out, &err), 0);
+    ck_assert_ptr_nonnull(strstr(out, "aborted"));
+    ck_assert_int_eq(
+        program_run("rowbell", (const char *const[]){"job", "list", "--state", "poisoned", NULL}, &out, &err), 0);
+    ck_assert_ptr_null(strstr(out, "aborted"));
+    ck_assert_int_eq(receiver_count(alarm), 0);
+}
+END_TEST
+
 START_TEST(a_job_that_kills_its_dispatcher_is_found_alone) {
     PGconn *conn = fresh();
     struct receiver *receiver = receiver_start();
@@ -348,7 +421,8 @@ START_TEST(retention_takes_what_is_done_and_nothing_else) {
              "fanned_out_at = "
              "now() where key = '1'; update rowbell.events set fanned_out_at = null, retry_at = now() + interval '1 h' "
              "where key = "
-             "'2'; update rowbell.events set poisoned_at = now() where key = '3'; insert into rowbell.jobs_waiting "
+             "'2'; update rowbell.events set fanned_out_at = null, retry_at = now(), poisoned_at = now() where key = "
+             "'3'; insert into rowbell.jobs_waiting "
              "(subscription_id, "
              "event_seq, state) select %d, seq, case key when '4' then 'held' else 'cancelled' end from rowbell.events "
              "where key in "
@@ -418,6 +492,8 @@ static void add_tests(Suite *suite) {
     tcase_add_test(ordered, ordered_keeps_the_order_of_each_subject);
     tcase_add_test(ordered, a_poisoned_job_parks_its_subject_alone);
     tcase_add_test(ordered, ordered_waits_for_what_is_not_fanned_out_yet);
+    tcase_add_test(ordered, a_poisoned_event_parks_its_subject_until_it_is_skipped);
+    tcase_add_loop_test(ordered, abort_message_cancels_and_is_no_poison, 0, 2);
     TCase *housekeeping = suite_case(suite, "housekeeping", 60);
     tcase_add_test(housekeeping, retention_takes_what_is_done_and_nothing_else);
     tcase_add_test(housekeeping, what_nobody_would_notice_is_noticed);

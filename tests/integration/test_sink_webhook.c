@@ -307,7 +307,8 @@ static const struct {
     {429, "Retry-After: 3\r\n", VERDICT_RETRY, CLASS_HTTP_4XX, 3000, false, true},
     {500, "Retry-After: 3\r\n", VERDICT_RETRY, CLASS_HTTP_5XX, 3000, false, false},
     {503, "Retry-After: 3\r\n", VERDICT_RETRY, CLASS_HTTP_5XX, 3000, false, true},
-    {503, "webhook-delivery: abort-message\r\n", VERDICT_REJECTED, CLASS_REJECTED, 0, false, false},
+    {503, "webhook-delivery: abort-message\r\n", VERDICT_ABORTED, CLASS_ABORTED, 0, false, false},
+    {422, "webhook-delivery: abort-message\r\n", VERDICT_ABORTED, CLASS_ABORTED, 0, false, false},
     {200, "webhook-delivery: disable\r\n", VERDICT_DELIVERED, CLASS_DELIVERED, 0, true, false},
 };
 

@@ -129,9 +129,12 @@ END_TEST
 START_TEST(receiver_aborts_a_message_by_header) {
     struct http_outcome http = {.status = 503, .delivery_control = "abort-message", .retry_after = "9"};
     struct attempt_outcome outcome = outcome_of_answer(&http, NOW);
-    ck_assert_int_eq(outcome.verdict, VERDICT_REJECTED);
-    ck_assert_str_eq(attempt_class_name(outcome.class), "rejected");
+    ck_assert_int_eq(outcome.verdict, VERDICT_ABORTED);
+    ck_assert_str_eq(attempt_class_name(outcome.class), "aborted");
     ck_assert(!outcome.disable_subscription && !outcome.pause_endpoint);
+    ck_assert_uint_eq(outcome.after_ms, 0);
+    http.status = 422; // it would have been poison
+    ck_assert_int_eq(outcome_of_answer(&http, NOW).verdict, VERDICT_ABORTED);
     http.status = 200;
     ck_assert_int_eq(outcome_of_answer(&http, NOW).verdict, VERDICT_DELIVERED);
 }
@@ -186,8 +189,7 @@ START_TEST(a_policy_of_its_own_wins) {
 
     http.delivery_control = "abort-message"; // the receiver's own word is above both
     outcome = outcome_by_policy(&http, &policy, NOW);
-    ck_assert_int_eq(outcome.verdict,
-                     by_policy[_i].verdict == VERDICT_RETRY ? VERDICT_REJECTED : by_policy[_i].verdict);
+    ck_assert_int_eq(outcome.verdict, by_policy[_i].verdict == VERDICT_DELIVERED ? VERDICT_DELIVERED : VERDICT_ABORTED);
     http.delivery_control = "disable";
     ck_assert(outcome_by_policy(&http, &policy, NOW).disable_subscription);
     http.failure = HTTP_TIMEOUT; // a policy is about answers
