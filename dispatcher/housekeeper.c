@@ -22,7 +22,18 @@ enum {
     FAILING_MOST_MS = 5 * 24 * 3600 * 1000,
 };
 
-enum chore_id { PRUNE_EVENTS, PRUNE_ATTEMPTS, PRUNE_STREAM, PRUNE_ORPHANS, DISABLE_FAILING, UNBLOCK, BACKLOG, CHORES };
+// In the order in which they are done by whoever becomes the housekeeper.
+enum chore_id {
+    FOLLOW_FAILOVER,
+    PRUNE_EVENTS,
+    PRUNE_ATTEMPTS,
+    PRUNE_STREAM,
+    PRUNE_ORPHANS,
+    DISABLE_FAILING,
+    UNBLOCK,
+    BACKLOG,
+    CHORES
+};
 
 static const struct chore {
     const char *name;
@@ -30,6 +41,7 @@ static const struct chore {
     unsigned every_ms;
     int full; // a step that did so many is followed by another; 0: never
 } chores[CHORES] = {
+    [FOLLOW_FAILOVER] = {"failover_followed", &sql_follow_failover, 5000, 0},
     [PRUNE_EVENTS] = {"events_pruned", &sql_prune_events, 60000, 0}, // by its cursor
     [PRUNE_ATTEMPTS] = {"attempts_pruned", &sql_prune_attempts, 60000, 5000},
     [PRUNE_STREAM] = {"stream_log_pruned", &sql_prune_stream_log, 60000, 5000},
@@ -60,8 +72,10 @@ static void lock_tried(void *arg, const struct db_reply *reply, const struct err
     struct housekeeper *self = arg;
     self->busy = false;
     self->locked = reply && PQgetvalue(reply->results[0], 0, 0)[0] == 't';
-    if (self->locked)
+    if (self->locked) {
         log_info("housekeeping");
+        self->due_ms[FOLLOW_FAILOVER] = 0;
+    }
     if (self->locked && !self->closing)
         uv_timer_start(&self->timer, on_timer, PAUSE_MS, TICK_MS);
 }

@@ -1,8 +1,8 @@
 // index: what the parts of the index sink share. sink_index.c owns queues and batches, index_write.c sends documents to
 // a search engine, index_walk.c goes over whole tables.
 //
-// Invariants: an item is answered exactly once; a queue lives as long as a version of its subscription; of a serial
-// target at most one turn is taken at a time, and what a turn writes was read in it.
+// Invariants: an item is answered exactly once; a queue lives as long as a version of its subscription; a subject is in
+// one batch at a time; of a serial target at most one turn is taken at a time, and what a turn writes was read in it.
 #pragma once
 #include "common/backoff.h"
 #include "common/db_conn.h"
@@ -46,6 +46,14 @@ void index_outcome_of_error(struct index_outcome *outcome, const struct error *e
 void index_outcome_of_answer(struct index_outcome *outcome, const struct http_outcome *http);
 void index_outcome_clear(struct index_outcome *outcome);
 
+// A subject of which a batch has items.
+struct index_subject {
+    char *subject; // owned
+    int items;
+    int64_t batch;
+    UT_hash_handle hh;
+};
+
 // One delivery in the sink.
 struct index_item {
     struct index_item *next;
@@ -53,6 +61,8 @@ struct index_item {
     sink_done *done;
     void *done_arg;
     char *table; // owned; of an event that names a whole table, else NULL
+    struct index_queue *queue;
+    struct index_subject *subject; // NULL: in no batch
     // In a batch.
     bool ask_again, has_document;
     size_t document;
@@ -65,7 +75,9 @@ struct index_queue {
     struct index_item *pending, *walks; // in the order of arrival
     bool turn_taken;                    // of a serial target
     int batches;                        // that run
-    struct index_walk *walk;            // the one that runs
+    int64_t last_batch;
+    struct index_subject *subjects; // of the batches that run
+    struct index_walk *walk;        // the one that runs
     struct backoff backoff;
     UT_hash_handle hh;
 };

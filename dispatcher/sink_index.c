@@ -154,9 +154,38 @@ void index_touch(struct index_sink *sink) {
     sink->dirty = true;
 }
 
+// One job of a subject is in flight at a time, or several in one batch, which are one document.
+static bool subject_take(struct index_queue *queue, struct index_item *item) {
+    const char *name = item->delivery->subject;
+    struct index_subject *subject;
+    if (!name)
+        return true;
+    HASH_FIND_STR(queue->subjects, name, subject);
+    if (subject && subject->batch != queue->last_batch)
+        return false;
+    if (!subject) {
+        subject = memory_alloc(sizeof *subject);
+        *subject = (struct index_subject){.subject = memory_copy_text(name), .batch = queue->last_batch};
+        HASH_ADD_KEYPTR(hh, queue->subjects, subject->subject, strlen(subject->subject), subject);
+    }
+    subject->items++;
+    item->subject = subject;
+    return true;
+}
+
+static void subject_give_back(struct index_item *item) {
+    struct index_subject *subject = item->subject;
+    if (!subject || --subject->items > 0)
+        return;
+    HASH_DEL(item->queue->subjects, subject);
+    free(subject->subject);
+    free(subject);
+}
+
 void index_item_done(struct index_sink *sink, struct index_item *item, const struct attempt_outcome *outcome) {
     sink_done *done = item->done;
     void *arg = item->done_arg;
+    subject_give_back(item);
     free(item->table);
     free(item);
     index_touch(sink);
@@ -203,16 +232,27 @@ static bool is_serial(const struct index_item *item) {
     return target->engine && target->engine->serial;
 }
 
-// The first items that belong to one version of the subscription.
+// The first items that belong to one version of the subscription, without those whose subject is in another batch.
+// NULL: there are none, or they wait for a serial target's turn.
 static struct index_item *take_batch(struct index_queue *queue) {
-    struct index_item *first = queue->pending, *last = first;
-    for (size_t count = 1;
-         count < INDEX_BATCH_MOST && last->next && last->next->delivery->subscription == first->delivery->subscription;
-         count++)
-        last = last->next;
-    queue->pending = last->next;
-    last->next = NULL;
-    return first;
+    struct index_item *batch = NULL, **end = &batch, **at = &queue->pending;
+    queue->last_batch++;
+    for (size_t count = 0; *at && count < INDEX_BATCH_MOST;) {
+        struct index_item *item = *at;
+        if (batch ? item->delivery->subscription != batch->delivery->subscription
+                  : is_serial(item) && queue->turn_taken)
+            break;
+        if (!subject_take(queue, item)) {
+            at = &item->next;
+            continue;
+        }
+        *at = item->next;
+        item->next = NULL;
+        *end = item;
+        end = &item->next;
+        count++;
+    }
+    return batch;
 }
 
 static void give_back(struct index_queue *queue, struct index_item **list) {
@@ -234,10 +274,10 @@ static void queue_advance(struct index_queue *queue) {
     // A walk that waits for its turn had less of it than single rows.
     if (queue->walk && index_walk_wants_turn(queue->walk) && !queue->turn_taken)
         index_walk_turn(queue->walk);
-    while (queue->pending && !(is_serial(queue->pending) && queue->turn_taken)) {
-        queue->turn_taken = is_serial(queue->pending);
+    for (struct index_item *batch; (batch = take_batch(queue));) {
+        queue->turn_taken |= is_serial(batch);
         queue->batches++;
-        index_batch_start(queue, take_batch(queue), on_batch_end);
+        index_batch_start(queue, batch, on_batch_end);
     }
     if (queue->walks && !queue->walk) {
         struct index_item *item = queue->walks;
@@ -302,7 +342,8 @@ static void index_send(void *arg, const struct delivery *delivery, sink_done *do
     struct index_sink *sink = arg;
     struct index_queue *queue = queue_of(sink, delivery->subscription->id);
     struct index_item *item = memory_alloc(sizeof *item);
-    *item = (struct index_item){.delivery = delivery, .done = done, .done_arg = done_arg, .table = table_of(delivery)};
+    *item = (struct index_item){
+        .delivery = delivery, .done = done, .done_arg = done_arg, .queue = queue, .table = table_of(delivery)};
     if (item->table)
         LL_APPEND(queue->walks, item);
     else

@@ -320,20 +320,27 @@ exception when insufficient_privilege or undefined_column then
   raise exception using errcode = sqlstate, message = rowbell.index_problem(sqlstate, sqlerrm, p);
 end $$;
 
--- Queues a job for each table of an index subscription that builds it anew, online. Rows: table and event.
-create or replace function rowbell.rebuild_index(subscription text) returns table (name text, event bigint)
+-- Raises the numbers of events above whatever a history of this database that is gone may have given out: search engines
+-- refuse a document whose version is below the one that they have. 2^32 is more than can have been lost; the clock, in
+-- microseconds, is above the raises that were lost themselves (a backup that is restored twice).
+create or replace function rowbell.raise_seq() returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  -- One at a time: whoever read the number before another one's raise would set it back.
+  perform from rowbell.installation for update;
+  perform setval('rowbell.events_seq_seq',
+                 greatest(q.last_value + 4294967296, (extract(epoch from clock_timestamp()) * 1000000)::bigint))
+     from rowbell.events_seq_seq q;
+end $$;
+
+-- Queues a job for each table of an index subscription that walks over it. Rows: table and event.
+create or replace function rowbell.queue_walks(s rowbell.subscriptions) returns table (name text, event bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-  s      rowbell.subscriptions;
   type   int;
   target rowbell.published;
 begin
-  select * into s from rowbell.subscriptions o where o.name = subscription and o.kind = 'index';
-  if not found then
-    raise exception 'rowbell.rebuild_index: there is no index subscription named %', coalesce(quote_literal(subscription), 'NULL')
-      using errcode = 'undefined_object';
-  end if;
   select t.id into strict type from rowbell.event_types t where t.type = 'rowbell.index.rebuild';
   perform pg_current_xact_id();
   for target in select p.* from rowbell.published p
@@ -347,6 +354,44 @@ begin
     name := target.name;
     return next;
   end loop;
+end $$;
+
+-- Queues a job for each table of an index subscription that builds it anew, online, whatever is in it. Rows: table and event.
+create or replace function rowbell.rebuild_index(subscription text) returns table (name text, event bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  s rowbell.subscriptions;
+begin
+  select * into s from rowbell.subscriptions o where o.name = subscription and o.kind = 'index';
+  if not found then
+    raise exception 'rowbell.rebuild_index: there is no index subscription named %', coalesce(quote_literal(subscription), 'NULL')
+      using errcode = 'undefined_object';
+  end if;
+  -- Whoever asks may have restored a dump, which leaves no trace that follow_failover could see.
+  if s.settings ->> 'target' in ('opensearch', 'elasticsearch') then
+    perform rowbell.raise_seq();
+  end if;
+  return query select * from rowbell.queue_walks(s);
+end $$;
+
+-- After a failover or a restore commits may be lost that are in the search engines' indexes, with versions above those
+-- to come: the numbers of events are raised, and these indexes are rebuilt. (rowbell.search was lost along, and has what
+-- the tables have.) Does nothing when the database's history is the one that was followed last. Returns how many rebuilds
+-- it queued; with the number of the history in one transaction, so it may be called, and killed, at any time.
+create or replace function rowbell.follow_failover() returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  update rowbell.installation i
+     set timeline = h.timeline, system_identifier = h.system_identifier
+    from (select substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) as timeline, c.system_identifier from pg_control_system() c) h
+   where (i.timeline, i.system_identifier) is distinct from (h.timeline, h.system_identifier);
+  if not found then
+    return 0;
+  end if;
+  perform rowbell.raise_seq();
+  return (select count(*) from rowbell.subscriptions s cross join lateral rowbell.queue_walks(s)
+           where s.kind = 'index' and s.settings ->> 'target' <> 'postgres');
 end $$;
 
 -- Adds an index: what the rows of some published tables hold is kept searchable at a target. Tables that are there already
@@ -370,7 +415,7 @@ declare
   option   text;
   keyless  text;
   settings jsonb;
-  added    int;
+  added    rowbell.subscriptions;
 begin
   options := coalesce(options, '{}');
   if jsonb_typeof(options) <> 'object' then
@@ -448,7 +493,7 @@ begin
       values (name, 'index', types, rowbell.scope_of(scope), true, settings,
               case when options ? 'secret' then array[options ->> 'secret']
                    when options ? 'authorization' then array['plain:' || (options ->> 'authorization')] else '{}' end)
-      returning s.id into added;
+      returning s.* into added;
   exception
     when unique_violation then
       raise exception 'rowbell.add_index: there is a subscription named % already', quote_literal(name) using errcode = 'duplicate_object';
@@ -456,9 +501,9 @@ begin
       raise exception 'rowbell.add_index: % cannot be a name: letters, digits, . _ -, at most 100', coalesce(quote_literal(left(name, 200)), 'NULL')
         using errcode = 'invalid_parameter_value';
   end;
-  insert into rowbell.subscription_state (subscription_id) values (added);
-  perform rowbell.rebuild_index(name);
-  return added;
+  insert into rowbell.subscription_state (subscription_id) values (added.id);
+  perform rowbell.queue_walks(added);
+  return added.id;
 end $$;
 
 -- Full-text search over the documents of target postgres. query is what people type: words, "a phrase", or, -not. scope

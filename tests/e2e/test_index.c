@@ -246,6 +246,27 @@ START_TEST(without_versions_one_write_at_a_time) {
 }
 END_TEST
 
+START_TEST(one_job_per_subject_is_in_flight) { // others are: versions are not all that keeps order
+    PGconn *conn = fresh();
+    struct search_fake *fake = add_index(conn, _i, "null", "");
+    search_fake_jitter(fake, 200, 1);
+    start_relay();
+    start_dispatcher();
+    sql_wait(conn, WAIT_MS, QUIET);
+    for (int i = 0; i < 600; i++) {
+        char sql[200];
+        snprintf(sql, sizeof sql,
+                 "insert into posts values ('r%d', '%d') on conflict (id) do update set title = excluded.title",
+                 i % 3 ? i % 5 : i, i);
+        sql_run(conn, sql);
+    }
+    sql_wait(conn, WAIT_MS, QUIET);
+    compare(conn, _i, fake, "null");
+    ck_assert_int_eq(search_fake_overlaps(fake), 0);
+    ck_assert_int_gt(search_fake_most_requests(fake), 1);
+}
+END_TEST
+
 START_TEST(a_target_that_is_away_is_waited_for) {
     PGconn *conn = fresh();
     const char *down_s = getenv("ROWBELL_TEST_DOWN_S");
@@ -586,6 +607,7 @@ static void add_tests(Suite *suite) {
     TCase *engines = suite_case(suite, "engines", 150);
     tcase_add_loop_test(engines, too_many_and_too_large_are_handled, OPENSEARCH, TARGETS);
     tcase_add_test(engines, without_versions_one_write_at_a_time);
+    tcase_add_loop_test(engines, one_job_per_subject_is_in_flight, OPENSEARCH, MEILISEARCH);
     tcase_add_loop_test(engines, a_target_that_is_away_is_waited_for, OPENSEARCH, TARGETS);
     tcase_add_loop_test(engines, a_wrong_authorization_says_so, OPENSEARCH, TARGETS);
     TCase *postgres = suite_case(suite, "postgres", 60);

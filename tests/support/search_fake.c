@@ -55,12 +55,13 @@ struct search_fake {
     struct task *tasks;
     int task_count, tasks_run;
     char complaint[500];
-    int requests, largest_batch, most_open, busy;
+    int requests, largest_batch, most_open, most_requests, overlaps, busy;
     bool down;
     size_t max_bytes;
     unsigned jitter_ms, seed;
     struct connection connections[MAX_CONNECTIONS]; // the thread's own
     int connection_count;
+    const struct connection *current; // whose request is looked at
 };
 
 static struct search_fake *fakes[8];
@@ -189,6 +190,18 @@ static bool metadata_known(json_object *metadata) {
     return true;
 }
 
+// Does another request that has arrived and is not answered write this document too?
+static bool overlaps(const struct search_fake *fake, const char *id) {
+    char item[600];
+    int length = snprintf(item, sizeof item, "\"_id\":\"%s\"", id);
+    for (int i = 0; i < fake->connection_count; i++) {
+        const struct connection *other = &fake->connections[i];
+        if (other != fake->current && other->length > 0 && memmem(other->bytes, other->length, item, (size_t)length))
+            return true;
+    }
+    return false;
+}
+
 // Returns the status of the item; *ret_type is static.
 static int bulk_one(struct search_fake *fake, const char *action, json_object *metadata, json_object *source,
                     const char **ret_type) {
@@ -196,6 +209,7 @@ static int bulk_one(struct search_fake *fake, const char *action, json_object *m
     int64_t version = strtoll(text_of(metadata, "version"), NULL, 10);
     bool removal = strcmp(action, "delete") == 0;
     *ret_type = NULL;
+    fake->overlaps += overlaps(fake, id);
     if (!index_name_valid(index)) {
         *ret_type = "invalid_index_name_exception";
         return 400;
@@ -516,6 +530,7 @@ static bool request_take(struct search_fake *fake, struct connection *connection
         return false;
     }
     pthread_mutex_lock(&fake->lock);
+    fake->current = connection;
     struct answer answer = handle(fake, head, connection->bytes + head_length, length);
     pthread_mutex_unlock(&fake->lock);
     char *text;
@@ -566,6 +581,15 @@ static bool any_late(const struct search_fake *fake) {
     return false;
 }
 
+static void note_open(struct search_fake *fake) {
+    int open = 0;
+    for (int i = 0; i < fake->connection_count; i++)
+        open += fake->connections[i].length > 0;
+    pthread_mutex_lock(&fake->lock);
+    fake->most_requests = open > fake->most_requests ? open : fake->most_requests;
+    pthread_mutex_unlock(&fake->lock);
+}
+
 static void *fake_run(void *arg) {
     struct search_fake *fake = arg;
     struct pollfd fds[MAX_CONNECTIONS + 1];
@@ -582,6 +606,7 @@ static void *fake_run(void *arg) {
             free(fake->connections[i].bytes);
             fake->connections[i] = fake->connections[--fake->connection_count];
         }
+        note_open(fake);
         requests_answer(fake);
         if (fds[0].revents) {
             int fd = accept4(fake->listen_fd, NULL, NULL, SOCK_CLOEXEC);
@@ -664,6 +689,14 @@ int search_fake_largest_batch(struct search_fake *fake) {
 
 int search_fake_most_open(struct search_fake *fake) {
     return read_int(fake, &fake->most_open);
+}
+
+int search_fake_most_requests(struct search_fake *fake) {
+    return read_int(fake, &fake->most_requests);
+}
+
+int search_fake_overlaps(struct search_fake *fake) {
+    return read_int(fake, &fake->overlaps);
 }
 
 void search_fake_down(struct search_fake *fake, bool down) {

@@ -21,7 +21,9 @@ const char *search_fake_complaint(struct search_fake *fake); // the first one; "
 int search_fake_requests(struct search_fake *fake);          // that write documents
 int search_fake_largest_batch(struct search_fake *fake);     // documents in one request
 
-int search_fake_most_open(struct search_fake *fake); // Meilisearch: tasks that had not run when one more came
+int search_fake_most_open(struct search_fake *fake);     // Meilisearch: tasks that had not run when one more came
+int search_fake_most_requests(struct search_fake *fake); // that waited for their answers at a time
+int search_fake_overlaps(struct search_fake *fake);      // _bulk: documents that two requests wanted to write at a time
 
 void search_fake_down(struct search_fake *fake, bool down);    // connections are closed without an answer
 void search_fake_busy(struct search_fake *fake, int requests); // the next ones are answered 429
