@@ -10,7 +10,9 @@ const server = process.env.ROWBELL_TEST_PG;
 const bin = process.env.ROWBELL_TEST_BIN;
 const path = ['relay', 'dispatcher', 'gateway', 'cli'].map(part => `${bin}/${part}`).join(':') + ':' + process.env.PATH;
 
-const shellBlocks = text => [...text.matchAll(/^```sh\n(.*?)^```/gms)].map(match => match[1]);
+const blocksOf = (text, language) =>
+  [...text.matchAll(/^```(\w*)\n(.*?)^```/gms)].filter(match => match[1] === language).map(match => match[2]);
+const shellBlocks = text => blocksOf(text, 'sh');
 const psql = (url, sql) =>
   execFileSync('psql', ['-qXAt', '-v', 'ON_ERROR_STOP=1', url, '-c', sql], { encoding: 'utf8' }).trim();
 
@@ -94,4 +96,91 @@ test('every flag that a document gives to a program is one of its flags', () => 
     }
   }
   assert.ok(seen > 0);
+});
+
+// A database of its own with programs on it; what a document prints is run with these in the environment, as a person
+// has them.
+async function world(t, schema, programs) {
+  const name = `t_docs_${process.pid}_${Math.floor(Math.random() * 1e9)}`;
+  const url = `${server}/${name}`;
+  psql(`${server}/postgres`, `create database ${name}`);
+  const { hostname, port, username, password } = new URL(url);
+  const env = { ...process.env, PATH: path, DATABASE_URL: url, PGHOST: hostname, PGPORT: port, PGUSER: username,
+    PGPASSWORD: decodeURIComponent(password), PGDATABASE: name };
+  execFileSync('rowbell', ['migrate'], { env, stdio: 'ignore' });
+  psql(url, schema);
+  const children = programs.map(([program, ...rest]) => spawn(program, rest, { env, stdio: 'ignore' }));
+  t.after(async () => {
+    for (const child of children) {
+      child.kill('SIGTERM');
+      if (child.exitCode === null) await new Promise(resolve => child.on('close', resolve));
+    }
+    psql(`${server}/postgres`, `drop database ${name} with (force)`);
+  });
+  const sh = script => execFileSync('bash', ['-e', '-c', script], { env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+  return { url, sh, sql: statement => psql(url, statement) };
+}
+
+const blocks = (file, language) => blocksOf(readFileSync(root + file, 'utf8'), language);
+
+test('docs/indexing.md: a table is searchable, an engine is added, an index is built anew', { timeout: 120_000 }, async t => {
+  const { sh, sql } = await world(t, `create table posts (id int primary key, tenant text, title text, body text);
+    insert into posts values (1, 'tenant-7', 'Animals', 'a quick fox'), (2, 'tenant-8', 'Others', 'a quick fox')`,
+    [['rowbell-relay'], ['rowbell-dispatcher', '--lanes', 'index']]);
+  const [first, engines, rebuild, ...others] = blocks('docs/indexing.md', 'sh');
+  assert.equal(others.length, 0, 'each block is run here');
+  const [search, ...grants] = blocks('docs/indexing.md', 'sql');
+  sh(first);
+  await until('what was there is found', 30, () => sql(search) !== '');
+  sql(`insert into posts values (3, 'tenant-7', 'The hare', 'runs')`);
+  await until('what is new is found', 30, () => sql(search).split('\n').length === 2);
+  assert.match(sql(search), /^posts\|1\|.*<mark>quick<\/mark> <mark>fox<\/mark>/m);
+  assert.match(sh('rowbell index status search'), /posts/);
+  for (const statement of grants) sql(statement);
+  sh(`KEY=secret\n${engines}`);
+  assert.equal(sql(`select string_agg(name || ' ' || (settings ->> 'target'), ',' order by name) from rowbell.subscriptions where kind = 'index'`),
+    'es elasticsearch,ms meilisearch,search postgres');
+  sql(`delete from rowbell.search`);
+  sh(rebuild);
+  assert.equal(sql(search).split('\n').length, 2);
+});
+
+test('docs/receipts.md: from SQL, HTTP and the browser', { timeout: 120_000 }, async t => {
+  const port = await freePort();
+  const { sql, sh } = await world(t, `create table posts (id text primary key, title text); insert into posts values ('p1', 'old');
+    select rowbell.publish('posts');
+    select rowbell.add_index('search', '{posts.*}', null, '{"target": "postgres"}')`,
+    [['rowbell-relay'], ['rowbell-dispatcher'], ['rowbell-gateway', '--listen', `127.0.0.1:${port}`]]);
+  const [transaction] = blocks('docs/receipts.md', 'sql');
+  const [request] = blocks('docs/receipts.md', '').filter(block => block.startsWith('GET '));
+  const [answer] = blocks('docs/receipts.md', 'json').map(JSON.parse);
+  const gateway = `http://127.0.0.1:${port}`;
+  await until('the gateway is there', 30, () => fetch(`${gateway}/receipts/none`).then(() => true, () => false));
+
+  // The first line that the transaction prints is the receipt; the answer has the form that is printed.
+  const receipt = sql(transaction);
+  assert.match(receipt, /^r1\.[0-9a-f]+\.\d+\.\d+\.\d+\.[0-9a-f]+$/);
+  const [, target] = request.match(/^GET (\S+)/);
+  const response = await fetch(gateway + target.replace('{token}', receipt).replace('2s', '20s'));
+  assert.equal(response.status, 200);
+  const told = await response.json();
+  assert.deepEqual(Object.keys(told), Object.keys(answer));
+  assert.deepEqual(Object.keys(told.open), Object.keys(answer.open));
+  assert.equal(told.indexed, true);
+  assert.equal(sql(`select count(*) from rowbell.search_documents('new')`), '1');
+  const [fromDatabase] = [...readFileSync(`${root}docs/receipts.md`, 'utf8').matchAll(/`(select \* from rowbell\.receipt_status.*?)`/g)];
+  assert.match(sql(fromDatabase[1].replace('r1....', receipt)), /^committed\|1\|0\|/);
+
+  // The page's own code, with an application that answers PUT with a receipt.
+  const page = new (Object.getPrototypeOf(async () => {}).constructor)('fetch', 'search', 'body', 'words',
+    `let results;\n${blocks('docs/receipts.md', 'js')[0]}\nreturn results`);
+  const application = async (path, options) => {
+    if (options?.method !== 'PUT') return fetch(gateway + path.replace('2s', '20s'));
+    assert.equal(path, '/posts/p1');
+    return Response.json({ receipt: sql(`begin; update posts set title = '${options.body}' where id = 'p1'; select rowbell.receipt(); commit`) });
+  };
+  for (const word of ['aardvark', 'badger', 'civet']) {
+    const found = await page(application, words => sql(`select key from rowbell.search_documents('${words}')`), word, word);
+    assert.equal(found, 'p1', `${word}: in the very next answer`);
+  }
 });
