@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { WAIT_MS = 30000, WRITERS = 8, ROWS = 50 };
 
@@ -267,6 +268,7 @@ START_TEST(one_job_per_subject_is_in_flight) { // others are: versions are not a
 }
 END_TEST
 
+// A minute (ROWBELL_TEST_DOWN_S=60) is only more waiting than these seconds: pauses grow to 15 s and stay there.
 START_TEST(a_target_that_is_away_is_waited_for) {
     PGconn *conn = fresh();
     const char *down_s = getenv("ROWBELL_TEST_DOWN_S");
@@ -315,6 +317,42 @@ START_TEST(a_wrong_authorization_says_so) {
     sql_run(conn, sql);
     wait_documents(conn, _i, fake, 1);
     ck_assert_int_eq(sql_int(conn, POISONED), 0);
+}
+END_TEST
+
+START_TEST(the_command_line_seals_indexes_and_rebuilds) {
+    PGconn *conn = fresh();
+    sql_run(conn, "insert into posts select 'r' || i, 'row ' || i from generate_series(1, 1500) i");
+    struct search_fake *fake = search_fake_start(targets[_i].kind, targets[_i].authorization);
+    char file[] = "/tmp/rowbell-authorization-XXXXXX";
+    int fd = mkstemp(file);
+    ck_assert_int_gt(dprintf(fd, "%s\n", targets[_i].authorization), 0);
+    close(fd);
+    setenv("ROWBELL_SECRET_KEY", "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", 1); // of the daemons, too
+    const char *out, *err;
+    int status = program_run("rowbell",
+                             (const char *const[]){"subscription", "add", "index", targets[_i].name, "--target",
+                                                   targets[_i].name, "--url", search_fake_url(fake), "--type",
+                                                   "posts.*", "--authorization-file", file, "--allow-http", NULL},
+                             &out, &err);
+    unlink(file);
+    ck_assert_msg(status == 0, "%s", err);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.subscriptions where kind = 'index' and "
+                                   "secrets[1] like 'sealed:1:%' and settings::text not like '%uthorization%'"),
+                     1);
+    start_relay();
+    start_dispatcher();
+    wait_documents(conn, _i, fake, 1500);
+    sql_run(conn, "alter table posts disable trigger user; delete from posts where id = 'r7'");
+    const char *const rebuild[] = {"index", "rebuild", targets[_i].name, "--json", NULL};
+    ck_assert_msg(program_run("rowbell", rebuild, &out, &err) == 0, "%s", err);
+    ck_assert_msg(strstr(err, "1500 of about 1500 rows, 1 of 1 tables ready") ||
+                      strstr(err, "1499 of about 1499 rows, 1 of 1 tables ready"),
+                  "%s", err);
+    ck_assert_msg(strstr(out, "\"posts\"") != NULL, "%s", out);
+    compare(conn, _i, fake, "null");
+    ck_assert_int_eq(program_run("rowbell", (const char *const[]){"index", "rebuild", "nobody", NULL}, &out, &err), 1);
+    ck_assert_ptr_nonnull(strstr(err, "no index subscription named 'nobody'"));
 }
 END_TEST
 
@@ -607,6 +645,7 @@ static void add_tests(Suite *suite) {
     TCase *engines = suite_case(suite, "engines", 150);
     tcase_add_loop_test(engines, too_many_and_too_large_are_handled, OPENSEARCH, TARGETS);
     tcase_add_test(engines, without_versions_one_write_at_a_time);
+    tcase_add_loop_test(engines, the_command_line_seals_indexes_and_rebuilds, OPENSEARCH, TARGETS);
     tcase_add_loop_test(engines, one_job_per_subject_is_in_flight, OPENSEARCH, MEILISEARCH);
     tcase_add_loop_test(engines, a_target_that_is_away_is_waited_for, OPENSEARCH, TARGETS);
     tcase_add_loop_test(engines, a_wrong_authorization_says_so, OPENSEARCH, TARGETS);

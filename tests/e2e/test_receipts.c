@@ -130,7 +130,7 @@ START_TEST(a_waiter_hears_of_the_index_within_50_ms) {
     start_relay();
     start_dispatcher();
     const char *body;
-    double worst = 0;
+    int in_time = 0;
     for (int i = 0; i < 10; i++) {
         char sql[100];
         snprintf(sql, sizeof sql, "insert into posts values (%d, 'x')", i);
@@ -141,11 +141,10 @@ START_TEST(a_waiter_hears_of_the_index_within_50_ms) {
         snprintf(sql, sizeof sql,
                  "select (extract(epoch from indexed_at) * 1000000)::bigint from rowbell.search where key = '%d'", i);
         double late = now - (double)sql_int(conn, sql) / 1000; // it is there: read your own write
-        worst = late > worst ? late : worst;
-        if (late < 50)
-            return;
+        in_time += late < 50;
+        fprintf(stderr, "%.1f ms after the index was written\n", late);
     }
-    ck_abort_msg("the best of ten answers came %.1f ms after the index was written", worst);
+    ck_assert_int_ge(in_time, 8); // of ten: the machine may look elsewhere
 }
 END_TEST
 
@@ -180,6 +179,9 @@ START_TEST(over_the_cap_the_answer_comes_at_once) {
         elapsed = now_ms() - asked;
         ck_assert(now_ms() - began < WAIT_MS);
     }
+    double asked = now_ms();
+    ck_assert_int_eq(get(port, receipt, "?wait=20s", &body), 200);
+    ck_assert(now_ms() - asked < 500);
     HAS(body, "\"fanned_out\":false");
     ck_assert_int_eq(
         sql_int(conn, "select count(*) from pg_stat_activity where application_name = 'rowbell-gateway receipts' and "
@@ -215,6 +217,17 @@ START_TEST(what_is_no_receipt_is_refused) {
 }
 END_TEST
 
+START_TEST(a_transaction_that_a_failover_took_back_is_aborted) {
+    PGconn *conn = fresh();
+    int port = start_gateway();
+    const char *body, *receipt = sql_text(conn, "select b || '.' || rowbell.receipt_hash(b) from (select format("
+                                                "'r1.%s.%s.7.8', id, pg_current_xact_id()::text::bigint + 1000) as b "
+                                                "from rowbell.installation) as its_body");
+    ck_assert_int_eq(get(port, receipt, "?wait=10s&for=index", &body), 200);
+    HAS(body, "\"state\":\"aborted\"");
+}
+END_TEST
+
 START_TEST(the_gateway_ends_with_waiters) {
     PGconn *conn = fresh();
     struct daemon *daemon = daemon_start(
@@ -241,6 +254,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(receipts, coalesced_changes_are_waited_for);
     tcase_add_test(receipts, over_the_cap_the_answer_comes_at_once);
     tcase_add_test(receipts, what_is_no_receipt_is_refused);
+    tcase_add_test(receipts, a_transaction_that_a_failover_took_back_is_aborted);
     tcase_add_test(receipts, the_gateway_ends_with_waiters);
 }
 
