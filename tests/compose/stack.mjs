@@ -74,8 +74,9 @@ export class Stack {
     }
 
     // As a client of npm's pg would answer, as far as tests/reconcile/ledger.mjs asks.
-    async query(sql) {
-        const rows = await this.psql(`select coalesce(json_agg(t), '[]') from (${sql}) as t`);
+    async query(sql, [ids] = []) {
+        const text = sql.replaceAll('$1', `'{${ids ?? ''}}'::int[]`);
+        const rows = await this.psql(`select coalesce(json_agg(t), '[]') from (${text}) as t`);
         return { rows: JSON.parse(rows) };
     }
 
