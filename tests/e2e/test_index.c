@@ -145,7 +145,8 @@ START_TEST(an_import_is_searchable_in_seconds) { // at most one job a row; updat
     int64_t before = attempts_of_index(conn);
     sql_run(conn, "insert into posts select 'r' || i, 'row ' || i, 't' || i % 3, null, 9007199254740993 + i "
                   "from generate_series(1, 2000) i");
-    wait_documents(conn, _i, fake, 2000);
+    struct expectation all = {conn, _i, 2000, fake};
+    wait_for(has_documents, &all, 10000, "2,000 documents, in seconds");
     sql_wait(conn, WAIT_MS, QUIET);
     ck_assert_int_le(attempts_of_index(conn) - before, 2000);
     compare(conn, _i, fake, "null");
