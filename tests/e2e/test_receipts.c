@@ -22,10 +22,13 @@ static PGconn *fresh(void) {
     return conn;
 }
 
-static int start_gateway(void) {
-    struct daemon *daemon = daemon_start("rowbell-gateway", (const char *const[]){"--listen", "127.0.0.1:0", NULL});
+static int start_gateway_with(const char *const *arguments) {
+    struct daemon *daemon = daemon_start("rowbell-gateway", arguments);
     daemon_wait_log(daemon, "stream_ready", WAIT_MS);
     return daemon_log_port(daemon, "listen");
+}
+static int start_gateway(void) {
+    return start_gateway_with((const char *const[]){"--listen", "127.0.0.1:0", NULL});
 }
 static struct daemon *start_relay(void) {
     struct daemon *daemon = daemon_start("rowbell-relay", (const char *const[]){NULL});
@@ -59,13 +62,16 @@ static double now_ms(void) {
 }
 
 // A request in flight on a socket of its own.
-static int open_get(int port, const char *receipt, const char *query) {
+static int open_get_with(int port, const char *receipt, const char *query, const char *headers) {
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
-    ck_assert_int_gt(dprintf(fd, "GET /receipts/%s%s HTTP/1.1\r\nHost: t\r\n\r\n", receipt, query), 0);
+    ck_assert_int_gt(dprintf(fd, "GET /receipts/%s%s HTTP/1.1\r\nHost: t\r\n%s\r\n", receipt, query, headers), 0);
     return fd;
+}
+static int open_get(int port, const char *receipt, const char *query) {
+    return open_get_with(port, receipt, query, "");
 }
 static bool answered(int fd, unsigned wait_ms) {
     return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, (int)wait_ms) > 0;
@@ -217,6 +223,31 @@ START_TEST(what_is_no_receipt_is_refused) {
 }
 END_TEST
 
+static const char *answer(int fd) {
+    static char text[1000];
+    ck_assert(answered(fd, WAIT_MS));
+    ssize_t length = read(fd, text, sizeof text - 1);
+    text[length > 0 ? length : 0] = '\0';
+    close(fd);
+    return text;
+}
+
+START_TEST(who_may_not_subscribe_learns_nothing) {
+    PGconn *conn = fresh();
+    int port = start_gateway_with((const char *const[]){"--listen", "127.0.0.1:0", "--auth", "header", "--trusted-peer",
+                                                        "127.0.0.1", "--cors-origin", "https://app.example", NULL});
+    const char *receipt = write_post(conn, "insert into posts values (1)"),
+               *page = "Origin: https://app.example\r\nX-Rowbell-Scopes: t1\r\n";
+    const char *text = answer(open_get(port, receipt, ""));
+    HAS(text, "HTTP/1.1 401 ");
+    ck_assert_ptr_null(strstr(text, "committed"));
+    text = answer(open_get_with(port, receipt, "", page));
+    HAS(text, "HTTP/1.1 200 ");
+    HAS(text, "\"state\":\"committed\"");
+    HAS(text, "Access-Control-Allow-Origin: https://app.example");
+}
+END_TEST
+
 START_TEST(a_transaction_that_a_failover_took_back_is_aborted) {
     PGconn *conn = fresh();
     int port = start_gateway();
@@ -254,6 +285,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(receipts, coalesced_changes_are_waited_for);
     tcase_add_test(receipts, over_the_cap_the_answer_comes_at_once);
     tcase_add_test(receipts, what_is_no_receipt_is_refused);
+    tcase_add_test(receipts, who_may_not_subscribe_learns_nothing);
     tcase_add_test(receipts, a_transaction_that_a_failover_took_back_is_aborted);
     tcase_add_test(receipts, the_gateway_ends_with_waiters);
 }
