@@ -5,17 +5,14 @@
 #include "common/clock.h"
 #include "common/stream_message.h"
 #include "tests/support/fixture.h"
+#include "tests/support/redis_server.h"
 #include <arpa/inet.h>
-#include <fcntl.h>
-#include <hiredis/hiredis.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SOON_MS = 10000 };
@@ -359,10 +356,12 @@ START_TEST(a_restored_database_tells_those_who_saw_more) { // G6
     fresh_database();
     struct gateway gateway = gateway_start(NULL);
     int64_t kept = log_append("posts", "kept", 1);
+    wait_gateway(&gateway); // so that the ring serves both: who still waits for the log at a rewind is sent away
     struct sse_client *early = open_at(&gateway, kept);
     char target[100];
     snprintf(target, sizeof target, "/events?table=rare&last_event_id=%" PRId64, kept);
     struct sse_client *quiet = sse_open(gateway.port, target, NULL);
+    sse_wait(quiet, ": rowbell\n\n", SOON_MS);
     int64_t lost = log_append("posts", "lost", 3);
     wait_position(early, lost);
     char sql[300];
@@ -439,67 +438,6 @@ END_TEST
 
 // ---- Redis ----
 
-struct redis {
-    pid_t pid;
-    char url[64];
-    int port;
-    redisContext *context;
-};
-
-static void redis_start(struct redis *redis) {
-    char port[16];
-    snprintf(port, sizeof port, "%d", redis->port);
-    pid_t test = getpid();
-    redis->pid = fork();
-    ck_assert_int_ge(redis->pid, 0);
-    if (redis->pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        int null = open("/dev/null", O_RDWR);
-        dup2(null, STDOUT_FILENO);
-        if (getppid() == test) {
-            execlp("redis-server", "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", "/tmp",
-                   NULL);
-        }
-        _exit(127);
-    }
-    uint64_t end = clock_ms() + SOON_MS;
-    do {
-        ck_assert_msg(clock_ms() < end, "redis-server does not answer");
-        redisFree(redis->context);
-        redis->context = redisConnect("127.0.0.1", redis->port);
-    } while (!redis->context || redis->context->err);
-}
-
-static void redis_kill(struct redis *redis) {
-    kill(redis->pid, SIGKILL);
-    waitpid(redis->pid, NULL, 0);
-}
-
-static struct redis redis_new(void) {
-    struct redis redis = {0};
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int one = 1;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    redis.port = 20000 + getpid() % 12000; // below the ephemeral range: it is closed and bound again
-    do {
-        address.sin_port = htons((uint16_t)++redis.port);
-    } while (bind(fd, (struct sockaddr *)&address, sizeof address) != 0);
-    close(fd);
-    snprintf(redis.url, sizeof redis.url, "redis://127.0.0.1:%d", redis.port);
-    redis_start(&redis);
-    return redis;
-}
-
-static void redis_command(struct redis *redis, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    redisReply *reply = redisvCommand(redis->context, format, arguments);
-    va_end(arguments);
-    ck_assert_msg(reply && reply->type != REDIS_REPLY_ERROR, "redis: %s", reply ? reply->str : redis->context->errstr);
-    freeReplyObject(reply);
-}
-
 static void each_position(void (*each)(void *arg, int64_t position, int64_t prev, const char *key), void *arg,
                           int64_t after) {
     char sql[200];
@@ -533,7 +471,8 @@ static void publish_after(struct redis *redis, int64_t position) {
 
 START_TEST(redis_carries_and_the_log_completes) { // G5, G9
     fresh_database();
-    struct redis redis = redis_new();
+    struct redis redis = {0};
+    redis_start(&redis);
     struct gateway gateway = gateway_start(WITH("--redis-url", redis.url));
     daemon_wait_log(gateway.daemon, "redis_up", SOON_MS);
     struct sse_client *client = sse_open(gateway.port, "/events", NULL);
@@ -577,15 +516,15 @@ START_TEST(redis_carries_and_the_log_completes) { // G5, G9
 
     ck_assert_int_eq(count_of(body_of(client), "event: change"), 18);
     ck_assert_int_eq(count_of(body_of(client), "event: reset"), 0);
-    redis_kill(&redis);
-    redisFree(redis.context);
+    redis_stop(&redis);
 }
 END_TEST
 
 START_TEST(a_message_larger_than_the_ring_loses_nothing) { // G5
     enum { COUNT = 100 };
     fresh_database();
-    struct redis redis = redis_new();
+    struct redis redis = {0};
+    redis_start(&redis);
     struct gateway gateway = gateway_start(WITH("--redis-url", redis.url, "--ring", "10"));
     daemon_wait_log(gateway.daemon, "redis_up", SOON_MS);
     struct sse_client *client = sse_open(gateway.port, "/events", NULL);
@@ -603,14 +542,14 @@ START_TEST(a_message_larger_than_the_ring_loses_nothing) { // G5
     wait_position(client, newest);
     ck_assert_int_eq(count_of(body_of(client), "event: change"), COUNT);
     buffer_free(&message);
-    redis_kill(&redis);
-    redisFree(redis.context);
+    redis_stop(&redis);
 }
 END_TEST
 
 START_TEST(garbage_on_the_channel_changes_nothing) {
     fresh_database();
-    struct redis redis = redis_new();
+    struct redis redis = {0};
+    redis_start(&redis);
     struct gateway gateway = gateway_start(WITH("--redis-url", redis.url));
     daemon_wait_log(gateway.daemon, "redis_up", SOON_MS);
     struct sse_client *client = sse_open(gateway.port, "/events", NULL);
@@ -625,8 +564,7 @@ START_TEST(garbage_on_the_channel_changes_nothing) {
     publish_after(&redis, start);
     wait_position(client, newest);
     ck_assert_ptr_null(strstr(body_of(client), "forged"));
-    redis_kill(&redis);
-    redisFree(redis.context);
+    redis_stop(&redis);
 }
 END_TEST
 

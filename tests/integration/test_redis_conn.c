@@ -3,17 +3,11 @@
 #include "common/redis_conn.h"
 #include "tests/support/fixture.h"
 #include "tests/support/loop.h"
+#include "tests/support/redis_server.h"
 #include "tests/support/tcp_proxy.h"
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static uv_loop_t loop;
 
@@ -97,33 +91,6 @@ static struct tcp_proxy *proxy_start(char *ret_url, size_t size) {
     struct tcp_proxy *proxy = tcp_proxy_start("127.0.0.1", atoi(strrchr(fixture_redis(), ':') + 1));
     snprintf(ret_url, size, "redis://127.0.0.1:%d", tcp_proxy_port(proxy));
     return proxy;
-}
-
-static int free_port(void) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof(address);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, size), 0);
-    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    close(fd);
-    return ntohs(address.sin_port);
-}
-
-// A Redis of the test's own, with a password. It ends with the test, however that ends.
-static pid_t server_start(int port) {
-    char text[12];
-    snprintf(text, sizeof(text), "%d", port);
-    pid_t pid = fork();
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (freopen("/dev/null", "w", stdout) == NULL)
-            _exit(127);
-        execlp("redis-server", "redis-server", "--port", text, "--bind", "127.0.0.1", "--save", "", "--requirepass",
-               "hunter2", "--dir", "/tmp", (char *)NULL);
-        _exit(127);
-    }
-    ck_assert_int_gt(pid, 0);
-    return pid;
 }
 
 static void set_up(void) {
@@ -260,28 +227,25 @@ START_TEST(connect_tells_why_it_failed) {
 END_TEST
 
 START_TEST(password_opens) {
-    int port = free_port();
-    pid_t pid = server_start(port);
+    struct redis redis = {.password = "hunter2"};
+    redis_start(&redis);
     char url[100];
-    snprintf(url, sizeof(url), "redis://:hunter2@127.0.0.1:%d", port);
+    snprintf(url, sizeof(url), "redis://:hunter2@127.0.0.1:%d", redis.port);
     struct probe probe = {0};
-    probe_up(&probe, url, channel()); // also waits for the server
+    probe_up(&probe, url, channel());
     probe_close(&probe);
-    snprintf(url, sizeof(url), "redis://default:hunter%%32@localhost:%d/3", port);
+    snprintf(url, sizeof(url), "redis://default:hunter%%32@localhost:%d/3", redis.port);
     probe = (struct probe){0};
     probe_up(&probe, url, NULL);
-    snprintf(url, sizeof(url), "redis://:wrong@127.0.0.1:%d", port);
+    snprintf(url, sizeof(url), "redis://:wrong@127.0.0.1:%d", redis.port);
     assert_down(url, ERROR_AUTH, "refuses AUTH");
-    snprintf(url, sizeof(url), "redis://127.0.0.1:%d", port);
-    assert_down(url, ERROR_AUTH, "NOAUTH");
-    kill(pid, SIGKILL);
+    assert_down(redis.url, ERROR_AUTH, "NOAUTH");
+    redis_kill(&redis);
     turn_until(&probe.downs, 1, 5000, "on_down");
-    waitpid(pid, NULL, 0);
-    pid = server_start(port);
+    redis_start(&redis);
     turn_until(&probe.ups, 2, 8000, "on_up");
     probe_close(&probe);
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
+    redis_stop(&redis);
 }
 END_TEST
 

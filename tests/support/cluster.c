@@ -1,7 +1,6 @@
 #include "tests/support/cluster.h"
 #include "tests/support/fixture.h"
 #include "tests/support/support.h"
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
@@ -10,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -79,8 +77,7 @@ static pid_t program_start(const char *log, char *const argv[], int death_signal
 }
 
 static void program_end(pid_t pid, const char *what, const char *log) {
-    int status;
-    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    int status = support_wait_child(pid, DEADLINE_MS, what);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s failed; see %s", what, log);
 }
 #define RUN(cluster, ...) run((cluster), (char *const[]){__VA_ARGS__, NULL})
@@ -121,30 +118,13 @@ static void start_the_remover(void) {
     _exit(127);
 }
 
-// Closed again at once: below the ephemeral range, so that nobody is given it in between.
-static int port_new(void) {
-    static int next;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int one = 1;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (next == 0) {
-        next = 12000 + getpid() % 8000;
-    }
-    do {
-        address.sin_port = htons((uint16_t)++next);
-    } while (bind(fd, (struct sockaddr *)&address, sizeof address) != 0);
-    close(fd);
-    return next;
-}
-
 struct cluster *cluster_new(void) {
     ck_assert_int_lt(cluster_count, MAX_CLUSTERS);
     if (cluster_count == 0) {
         start_the_remover();
     }
     struct cluster *cluster = &clusters[cluster_count];
-    *cluster = (struct cluster){.port = port_new()};
+    *cluster = (struct cluster){.port = support_port()};
     prefix_of(getpid(), cluster->directory, sizeof cluster->directory - 4);
     snprintf(cluster->directory + strlen(cluster->directory), 4, "%d", cluster_count++);
     ck_assert_int_eq(mkdir(cluster->directory, 0700), 0);
@@ -250,7 +230,7 @@ static void server_stop(struct cluster *cluster, int signal) {
     }
     cluster->connection_count = 0;
     kill(cluster->postmaster, signal);
-    waitpid(cluster->postmaster, NULL, 0);
+    support_wait_child(cluster->postmaster, DEADLINE_MS, "PostgreSQL");
     cluster->postmaster = 0;
 }
 

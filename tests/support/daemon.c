@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_DAEMONS = 32, MAX_ARGUMENTS = 64 };
+enum { MAX_DAEMONS = 32, MAX_ARGUMENTS = 64, RUN_DEADLINE_MS = 100000 };
 
 static struct daemon *daemons[MAX_DAEMONS];
 static char *log_paths[MAX_DAEMONS];
@@ -119,6 +119,22 @@ static bool has_ended(struct daemon *daemon) {
     return daemon->exit_status >= 0;
 }
 
+int support_wait_child(pid_t pid, unsigned deadline_ms, const char *what) {
+    uint64_t end = support_now_ms() + deadline_ms;
+    for (;;) {
+        int status;
+        pid_t ended = waitpid(pid, &status, WNOHANG);
+        ck_assert_int_ge(ended, 0);
+        if (ended == pid)
+            return status;
+        if (support_now_ms() >= end) {
+            kill(pid, SIGKILL);
+            ck_abort_msg("%s still runs after %u ms", what, deadline_ms);
+        }
+        support_pause();
+    }
+}
+
 void daemon_wait_log(struct daemon *daemon, const char *text, unsigned deadline_ms) {
     uint64_t end = support_now_ms() + deadline_ms;
     for (;;) {
@@ -207,8 +223,7 @@ int program_run(const char *binary, const char *const *arguments, const char **r
     command_line(binary, arguments, argv);
     int out = temporary_file(), err = temporary_file();
     pid_t pid = spawn(argv, out, err);
-    int status;
-    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    int status = support_wait_child(pid, RUN_DEADLINE_MS, binary);
     const char *out_text = read_whole(out), *err_text = read_whole(err);
     if (ret_stdout != NULL)
         *ret_stdout = out_text;

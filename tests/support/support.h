@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 // Memory that lives until fixture_close.
 void *support_keep(void *memory);                // takes malloc'ed memory, returns it
@@ -12,6 +13,10 @@ void support_forget_memory(void);
 uint64_t support_now_ms(void);
 void support_pause(void);                  // between two looks at a condition: 2 ms
 const char *support_env(const char *name); // fails the test when it is not set
+// A port that nobody listens on, below those that the kernel gives to outgoing connections: it stays free until used.
+int support_port(void);
+// Waits for a child's end and returns its wait status; one that is late is killed, and the test fails.
+int support_wait_child(pid_t pid, unsigned deadline_ms, const char *what);
 
 // Parts that fixture_close ends, in this order.
 void support_stop_daemons(void);

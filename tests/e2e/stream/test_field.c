@@ -66,8 +66,7 @@ START_TEST(field_01_redis_restarted_flushed_and_killed_under_load) { // G5, G9
         ck_assert_int_eq(watcher_resets(&watchers[g]), 0);
         watcher_free(&watchers[g]);
     }
-    redis_kill(&redis);
-    redisFree(redis.context);
+    redis_stop(&redis);
 }
 END_TEST
 

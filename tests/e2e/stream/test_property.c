@@ -256,8 +256,7 @@ START_TEST(received_is_expected_or_a_reset_covers_it) { // field failures 5 and 
         free(readers[r].seen);
     }
     PQclear(log);
-    redis_kill(&redis);
-    redisFree(redis.context);
+    redis_stop(&redis);
 }
 END_TEST
 

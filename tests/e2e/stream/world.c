@@ -3,17 +3,11 @@
 #include "common/clock.h"
 #include "tests/support/support.h"
 #include "tests/support/tcp_proxy.h"
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 // ---- G6: a position means one entry for ever, on whatever gateway it was seen ----
 
@@ -114,61 +108,6 @@ void gateway_kill(struct gateway *gateway) {
     daemon_wait_exit(gateway->daemon, SOON_MS);
 }
 
-// ---- Redis ----
-
-static int free_port(void) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int one = 1;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    int port = 20000 + getpid() % 12000; // below the ephemeral range: it is closed and bound again
-    do {
-        address.sin_port = htons((uint16_t)++port);
-    } while (bind(fd, (struct sockaddr *)&address, sizeof address) != 0);
-    close(fd);
-    return port;
-}
-
-void redis_start(struct redis *redis) {
-    char port[16];
-    if (redis->port == 0) {
-        redis->port = free_port();
-        snprintf(redis->url, sizeof redis->url, "redis://127.0.0.1:%d", redis->port);
-    }
-    snprintf(port, sizeof port, "%d", redis->port);
-    pid_t test = getpid();
-    redis->pid = fork();
-    ck_assert_int_ge(redis->pid, 0);
-    if (redis->pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        int null = open("/dev/null", O_RDWR);
-        dup2(null, STDOUT_FILENO);
-        if (getppid() == test) {
-            execlp("redis-server", "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", "/tmp",
-                   NULL);
-        }
-        _exit(127);
-    }
-    uint64_t end = clock_ms() + SOON_MS;
-    do {
-        ck_assert_msg(clock_ms() < end, "redis-server does not answer");
-        redisFree(redis->context);
-        redis->context = redisConnect("127.0.0.1", redis->port);
-    } while (!redis->context || redis->context->err);
-}
-
-void redis_kill(struct redis *redis) {
-    kill(redis->pid, SIGKILL);
-    waitpid(redis->pid, NULL, 0);
-    redis->pid = 0;
-}
-
-void redis_command(struct redis *redis, const char *command) {
-    redisReply *reply = redisCommand(redis->context, command);
-    ck_assert_msg(reply && reply->type != REDIS_REPLY_ERROR, "redis: %s", reply ? reply->str : redis->context->errstr);
-    freeReplyObject(reply);
-}
-
 // ---- watchers ----
 
 void watcher_open(struct watcher *watcher, const struct gateway *gateway, const char *target) {
@@ -179,6 +118,7 @@ void watcher_open(struct watcher *watcher, const struct gateway *gateway, const 
     strncat(headers, watcher->headers ? watcher->headers : "", sizeof headers - strlen(headers) - 1);
     watcher->client = sse_open(gateway->port, target, headers);
     watcher->taken = 0;
+    watcher->before = watcher->count;
 }
 
 void watcher_open_at(struct watcher *watcher, const struct gateway *gateway, int64_t last_id) {
@@ -304,7 +244,7 @@ int watcher_resets(const struct watcher *watcher) {
 }
 
 static bool has_reset(const struct watcher *watcher, const char *reason) {
-    for (int i = 0; i < watcher->count; i++) {
+    for (int i = watcher->before; i < watcher->count; i++) {
         if (watcher->seen[i].reason && strcmp(watcher->seen[i].reason, reason) == 0) {
             return true;
         }

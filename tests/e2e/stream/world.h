@@ -2,7 +2,7 @@
 // which do what EventSource does: take whole blocks, keep the last id, come back with it.
 #pragma once
 #include "tests/support/fixture.h"
-#include <hiredis/hiredis.h>
+#include "tests/support/redis_server.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -30,18 +30,6 @@ struct gateway gateway_start(const char *const *arguments);
 double gateway_metric(const struct gateway *gateway, const char *name); // 0 if absent
 void gateway_kill(struct gateway *gateway);
 
-// ---- Redis ----
-
-struct redis {
-    pid_t pid;
-    int port;
-    char url[64];
-    redisContext *context;
-};
-void redis_start(struct redis *redis); // on its port, a new one if 0
-void redis_kill(struct redis *redis);
-void redis_command(struct redis *redis, const char *command);
-
 // ---- watchers ----
 
 struct seen {
@@ -56,6 +44,7 @@ struct watcher {
     int64_t last_id;           // 0: none yet
     struct seen *seen;
     int count;
+    int before; // of `count`, what earlier connections saw
 };
 // Opens with the last id, if there is one. target: "/events?..."
 void watcher_open(struct watcher *watcher, const struct gateway *gateway, const char *target);
@@ -65,7 +54,7 @@ void watcher_break_off(struct watcher *watcher); // closes; what was not taken y
 bool watcher_read(struct watcher *watcher);      // false: the stream has ended
 void watcher_wait_open(struct watcher *watcher); // it has an id
 void watcher_wait_key(struct watcher *watcher, const char *key);
-void watcher_wait_reset(struct watcher *watcher, const char *reason);
+void watcher_wait_reset(struct watcher *watcher, const char *reason); // on this connection
 // Keys in the order of their arrival, with spaces between, a reset as !reason. Kept until the test's end.
 const char *watcher_story(const struct watcher *watcher);
 int64_t watcher_position_of(const struct watcher *watcher, const char *key); // 0: not seen
