@@ -7,7 +7,8 @@ import { daemonStart, databaseMake, everythingStop, listenPort, programStart, ps
 import { freePort } from './proxy.mjs';
 
 let browser;
-let origin;
+let origin; // of the blog
+let hasty; // of the same blog with tickets that end after 3 s, which a slow machine hardly uses in time
 let gateways;
 
 before(async () => {
@@ -17,14 +18,16 @@ before(async () => {
                 set client_min_messages = warning; select rowbell.publish('posts', scope => 'tenant')`);
     daemonStart('relay');
     daemonStart('dispatcher');
-    origin = `http://127.0.0.1:${await freePort()}`;
+    [origin, hasty] = await Promise.all([1, 2].map(async () => `http://127.0.0.1:${await freePort()}`));
     const secret = randomBytes(32).toString('hex');
-    const flags = ['--listen', '127.0.0.1:0', '--cors-origin', origin, '--auth', 'jwt', '--jwt-secret', secret, '--jwt-leeway', '1s'];
+    const flags = ['--listen', '127.0.0.1:0', '--cors-origin', origin, '--cors-origin', hasty, '--auth', 'jwt', '--jwt-secret', secret, '--jwt-leeway', '1s'];
     gateways = [1, 2].map(() => daemonStart('gateway', ...flags));
     const ports = await Promise.all(gateways.map(listenPort));
     const urls = ports.map((port) => `http://127.0.0.1:${port}`).join(' ');
     const blog = new URL('../../dev/blog/blog.py', import.meta.url).pathname;
-    await listenPort(programStart(blog, [new URL(origin).port], { BLOG_GATEWAYS: urls, BLOG_TICKET_SECRET: secret, BLOG_TICKET_SECONDS: 3 }));
+    const environment = { BLOG_GATEWAYS: urls, BLOG_TICKET_SECRET: secret };
+    await listenPort(programStart(blog, [new URL(origin).port], environment));
+    await listenPort(programStart(blog, [new URL(hasty).port], { ...environment, BLOG_TICKET_SECONDS: 3 }));
     browser = await chromiumStart();
 });
 
@@ -33,14 +36,24 @@ after(async () => {
     await everythingStop();
 });
 
-async function open(context, query = '') {
+async function open(context, url) {
     const page = await context.newPage();
     page.problems = [];
     page.on('pageerror', (error) => page.problems.push(String(error)));
-    await page.goto(`${origin}/${query}`);
+    await page.goto(url);
     await page.waitForFunction(() => [...document.querySelectorAll('section')].every((blog) => blog.querySelector('.posts li')));
+    // The page lists only the newest that it heard. Before it was ready, a first try that failed counts as one.
+    await page.evaluate(() => {
+        window.resets = [];
+        const heard = new MutationObserver((all) => {
+            const texts = all.flatMap(({ addedNodes }) => [...addedNodes].map((node) => node.textContent));
+            window.resets.push(...texts.filter((text) => text.startsWith('reset:')));
+        });
+        for (const list of document.querySelectorAll('.heard')) heard.observe(list, { childList: true });
+    });
     return page;
 }
+const resets = (page) => page.evaluate(() => window.resets);
 
 const titles = (page, tenant) =>
     page.evaluate((wanted) => [...document.querySelectorAll(`[data-tenant="${wanted}"] .posts input`)].map((input) => input.value), tenant);
@@ -50,13 +63,13 @@ const shows = (page, tenant, title) =>
     page.waitForFunction(
         ([wanted, text]) => [...document.querySelectorAll(`[data-tenant="${wanted}"] .posts input`)].some((input) => input.value === text),
         [tenant, title],
-        { timeout: 20_000 },
+        { timeout: 40_000 },
     );
 
-test('an edit in one tab is in the other; each tenant reads its own posts', { timeout: 60_000 }, async () => {
+test('an edit in one tab is in the other; each tenant reads its own posts', { timeout: 120_000 }, async () => {
     const context = await browser.newContext();
-    const both = await open(context);
-    const acme = await open(context, '?tenant=acme');
+    const both = await open(context, origin);
+    const acme = await open(context, `${origin}/?tenant=acme`);
     assert.deepEqual([await titles(both, 'acme'), await titles(both, 'globex')], [['A first post'], ['A third post']]);
     assert.equal(await acme.evaluate(() => document.querySelectorAll('section').length), 1);
 
@@ -80,22 +93,22 @@ test('an edit in one tab is in the other; each tenant reads its own posts', { ti
     await context.close();
 });
 
-test('a gateway is killed while rows change: the pages converge by the other one', { timeout: 60_000 }, async () => {
+test('a gateway is killed while rows change: the pages converge by the other one', { timeout: 120_000 }, async () => {
     const context = await browser.newContext();
-    const page = await open(context);
+    const page = await open(context, origin);
     gateways[0].kill('SIGKILL');
     await gateways[0].ended;
     await psql(`update posts set title = 'While it was gone ' || tenant`);
     for (const tenant of ['acme', 'globex']) await shows(page, tenant, `While it was gone ${tenant}`);
     await page.waitForFunction(() => [...document.querySelectorAll('.state')].every((state) => state.dataset.state === 'open'));
-    assert.doesNotMatch(await page.evaluate(() => document.body.innerText), /reset:/);
+    assert.deepEqual(await resets(page), []);
     assert.deepEqual(page.problems, []);
     await context.close();
 });
 
-test('a ticket that ends is renewed, and nothing is lost', { timeout: 60_000 }, async () => {
+test('a ticket that ends is renewed, and nothing is lost', { timeout: 120_000 }, async () => {
     const context = await browser.newContext();
-    const page = await open(context, '?tenant=acme');
+    const page = await open(context, `${hasty}/?tenant=acme`);
     const tickets = new Set();
     page.on('request', (request) => {
         const url = new URL(request.url());
@@ -105,7 +118,7 @@ test('a ticket that ends is renewed, and nothing is lost', { timeout: 60_000 }, 
         await psql(`update posts set title = 'Title ${i}' where id = 'p1'`);
         await shows(page, 'acme', `Title ${i}`);
     }
-    assert.doesNotMatch(await page.evaluate(() => document.body.innerText), /reset:/);
+    assert.deepEqual(await resets(page), []);
     await context.close();
 });
 

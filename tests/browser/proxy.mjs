@@ -6,12 +6,19 @@ import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { programStart } from './harness.mjs';
 
+// Below those that the kernel gives to outgoing connections: it stays free until it is used.
 export async function freePort() {
-    const server = net.createServer();
-    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
-    const { port } = server.address();
-    await new Promise((resolve) => server.close(resolve));
-    return port;
+    for (;;) {
+        const port = 20000 + Math.floor(Math.random() * 12000);
+        const server = net.createServer();
+        const free = await new Promise((resolve) => {
+            server.once('error', () => resolve(false)).listen(port, '127.0.0.1', () => resolve(true));
+        });
+        if (free) {
+            await new Promise((resolve) => server.close(resolve));
+            return port;
+        }
+    }
 }
 
 const status = (port, path) =>
