@@ -48,6 +48,8 @@ if os.path.exists(tap):
     bad = counts.get("fail", 0) + counts.get("cancelled", 0) if counts else 1
     passed += counts.get("pass", 0)
     failed += bad
+    for name, why in re.findall(r"^\s*ok \d+ - (.*) # SKIP ?(.*)$", text, re.M):
+        print(f"skipped: {name}: {why}")
     if bad:
         print("--- tests in JavaScript")
         print(text[-8000:])
