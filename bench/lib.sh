@@ -1,5 +1,6 @@
-# What the benchmarks share: a server of their own (fsync on), rounds that alternate, medians of per-round ratios.
+# What the benchmarks share: a server of their own, rounds that alternate, medians of per-round ratios.
 . "$(dirname "${BASH_SOURCE[0]}")/../dev/lib.sh"
+shopt -s inherit_errexit # what fails in $(...) ends the benchmark too
 
 # bench_start [NAME=VALUE...]: builds, starts PostgreSQL, makes database bench; sets database_url and build_directory.
 bench_start() {
@@ -17,9 +18,10 @@ bench_start() {
     pg_psql -c 'create database bench'
     database_url=$pg_url/bench
     migrate "$database_url" >"$run/migrate.log" 2>&1 || { cat "$run/migrate.log" >&2 && die 'rowbell migrate failed'; }
-    printf '%s, %s cores, %s, PostgreSQL %s, fsync on, shared_buffers 512 MB\n\n' \
+    printf '%s, %s cores, %s, PostgreSQL %s, fsync %s, shared_buffers %s\n\n' \
         "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" "$(nproc --all)" \
-        "$(sed -n 's/^MemTotal: *//p' /proc/meminfo)" "$(sql 'show server_version')"
+        "$(sed -n 's/^MemTotal: *//p' /proc/meminfo)" "$(sql 'show server_version')" \
+        "$(sql 'show fsync')" "$(sql 'show shared_buffers')"
 }
 
 # bench_npm: what bench/package.json names; sets node.
@@ -42,9 +44,11 @@ bench_npm() {
 }
 
 background=()
+at_end=() # commands that run before the servers stop
 bench_stop() {
-    local status=$? pid
+    local status=$? pid command
     trap '' INT TERM
+    for command in "${at_end[@]}"; do eval "$command" || true; done
     for pid in "${background[@]}"; do kill "$pid" 2>/dev/null || true; done
     pg_stop "$run" immediate
     pg_remove "$run"
@@ -65,8 +69,9 @@ session_end() {
 }
 # tps FILE CLIENTS SECONDS
 tps() {
-    pgbench -n -M prepared -f "$1" -c "$2" -j "$(($2 < 2 ? 1 : 2))" -T "$3" "$database_url" 2>/dev/null |
-        sed -n 's/^tps = \([0-9.]*\).*/\1/p'
+    pgbench -n -M prepared -f "$1" -c "$2" -j "$(($2 < 2 ? 1 : 2))" -T "$3" "$database_url" 2>"$run/pgbench.log" |
+        sed -n 's/^tps = \([0-9.]*\).*/\1/p' ||
+        { cat "$run/pgbench.log" >&2 && die 'pgbench failed'; }
 }
 median() { sort -g | awk '{v[NR] = $1} END {print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'; }
 divide() { awk -v a="$1" -v b="$2" 'BEGIN {printf "%.3f\n", a / b}'; }

@@ -17,7 +17,6 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 sse_start
-trap 'sse_stop; bench_stop' EXIT
 results=()
 
 # measure TEST SERVER ARGUMENT...: one run of one server, printed; its rate is kept in $run/TEST.SERVER.
@@ -30,9 +29,9 @@ measure() {
     value "$lines" rate >>"$run/$test.$server"
     value "$lines" p99_us >>"$run/$test.$server.p99"
     value "$lines" accept_cpu_us >>"$run/$test.$server.accept"
-    printf '%-10s %-12s %12s %8s %10s %10s %8s %6s\n' "$test" "$server" "$(value "$lines" rate)" \
+    printf '%-10s %-12s %12s %8s %10s %10s %8s %6s %6s\n' "$test" "$server" "$(value "$lines" rate)" \
         "$(value "$lines" events_a_read)" "$(value "$lines" p50_us)" "$(value "$lines" p99_us)" \
-        "$(value "$lines" server_cpu)" "$(value "$lines" faults)"
+        "$(value "$lines" server_cpu)" "$(value "$lines" faults)" "$(value "$lines" closed)"
 }
 # compare NAME FILE OTHER_FILE: the median of FILE / OTHER_FILE, line by line.
 compare() {
@@ -40,7 +39,7 @@ compare() {
 }
 chosen() { [[ ,$only, == *,$1,* ]]; }
 
-printf '%-10s %-12s %12s %8s %10s %10s %8s %6s\n' test server events/s 'a read' 'p50 us' 'p99 us' cpu faults
+printf '%-10s %-12s %12s %8s %10s %10s %8s %6s %6s\n' test server events/s 'a read' 'p50 us' 'p99 us' cpu faults closed
 if chosen one; then
     for ((round = 0; round < rounds; round++)); do
         for server in raw rowbell nchan better_sse pushpin; do
@@ -83,4 +82,5 @@ if chosen stopped; then
     compare sse_stopped_reader_p99 one_stops.rowbell.p99 all_read.rowbell.p99
 fi
 echo
+losses
 printf '%s\n' "${results[@]}"

@@ -14,9 +14,8 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 sse_start
-trap 'sse_stop; bench_stop' EXIT
 
-printf '%-12s %12s %16s\n' server 'KiB/stream' 'accept CPU us'
+printf '%-12s %12s %16s %8s\n' server 'KiB/stream' 'accept CPU us' closed
 for ((round = 0; round < rounds; round++)); do
     for server in raw rowbell nchan better_sse; do
         server_start $server
@@ -24,10 +23,12 @@ for ((round = 0; round < rounds; round++)); do
         server_stop
         value "$lines" idle_kib >>"$run/$server.kib"
         value "$lines" accept_cpu_us >>"$run/$server.accept"
-        printf '%-12s %12s %16s\n' $server "$(value "$lines" idle_kib)" "$(value "$lines" accept_cpu_us)"
+        printf '%-12s %12s %16s %8s\n' $server "$(value "$lines" idle_kib)" "$(value "$lines" accept_cpu_us)" \
+            "$(value "$lines" closed)"
     done
 done
 echo
+losses
 ratio sse_idle_kib "$(median <"$run/rowbell.kib")"
 ratio sse_idle_vs_nchan "$(paste "$run/rowbell.kib" "$run/nchan.kib" | awk '{print $1 / $2}' | median)"
 ratio sse_accept_cpu_vs_nchan "$(paste "$run/rowbell.accept" "$run/nchan.accept" | awk '{print $1 / $2}' | median)"

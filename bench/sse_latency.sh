@@ -15,7 +15,7 @@ while [ $# -gt 0 ]; do
 done
 bench_start
 redis_start "$run"
-trap 'redis_stop "$run"; bench_stop' EXIT
+at_end+=('redis_stop "$run"')
 read -ra flags <<<"$(pkg-config --cflags --libs libpq)"
 cc -O2 -std=gnu17 -D_GNU_SOURCE "$root/bench/sse/latency.c" "${flags[@]}" -o "$run/latency"
 sql "create table posts (id int primary key, title text); select rowbell.publish('posts')" >/dev/null

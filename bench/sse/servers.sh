@@ -5,9 +5,8 @@ server_core=0 load_core=1
 sse_start() {
     taskset -cp $load_core $$ >/dev/null
     packages_need bench_sse
-    bench_start
-    # Positions and fan-out are measured, not the disk.
-    sql 'alter system set fsync = off' && sql 'select pg_reload_conf()' >/dev/null
+    bench_start fsync=off # positions and fan-out are measured, not the disk
+    at_end+=(sse_stop)
     redis_start "$run"
     local flags
     read -ra flags <<<"$(pkg-config --cflags --libs libpq)"
@@ -53,8 +52,9 @@ wait_port() {
     die "nobody listens on port $1"
 }
 
-# server_start NAME [tenants]: sets load_arguments: where its streams are, and how to publish.
+# server_start NAME [tenants]: sets server_name and load_arguments: where its streams are, and how to publish.
 server_start() {
+    server_name=$1
     port=$(free_port) control=$(free_port)
     "start_$1" "${2:-}"
     server_arguments=()
@@ -161,10 +161,26 @@ END
     load_arguments=(--port "$port" --path '/events?channel=%d' --publish "pushpin:$control")
 }
 
-# load RESULT ARGUMENT...: runs the load on the server that was started; RESULT is set to its lines.
+# load RESULT ARGUMENT...: runs the load on the server that was started; RESULT is set to its lines. What a competitor
+# lost is noted for losses(); ours may lose nothing.
 load() {
     local -n result=$1
+    local closed faults
     shift
-    result=$("$run/load" "${load_arguments[@]}" "${server_arguments[@]}" "$@") || die "the load failed: $result $(tail -n 3 "$run/server.log")"
+    result=$("$run/load" "${load_arguments[@]}" "${server_arguments[@]}" "$@") ||
+        die "the load on $server_name failed: $result $(tail -n 3 "$run/server.log")"
+    closed=$(value "$result" closed) faults=$(value "$result" faults)
+    [ "$closed" -gt 0 ] || [ "${faults:-0}" -gt 0 ] || return 0
+    [ "$server_name" != rowbell ] ||
+        die "the gateway closed $closed streams, ${faults:-0} events were lost, repeated or reordered: $(tail -n 3 "$run/server.log")"
+    echo "$server_name $closed ${faults:-0}" >>"$run/losses"
+}
+# losses: a line for each server that lost something, over all runs.
+losses() {
+    [ -e "$run/losses" ] || return 0
+    awk '{closed[$1] += $2; faults[$1] += $3}
+         END {for (s in closed) printf "%s: %d streams closed, %d events lost, repeated or reordered\n", s, closed[s], faults[s]}' \
+        "$run/losses" | sort
+    echo
 }
 value() { sed -n "s/^$2=//p" <<<"$1"; }
