@@ -36,7 +36,7 @@ struct waiter {
     const struct http_request *request; // valid as long as the exchange is not answered
     char token[TOKEN_MOST_BYTES + 1];
     char *ticket;        // owned, NULL if absent
-    int64_t first, last; // numbers of the transaction's events
+    int64_t first, last; // numbers of the transaction's events; first is 0 until a look has found it
     bool for_index;
     long wait_ms;
     uint64_t until_ms, look_at_ms;
@@ -116,6 +116,7 @@ static void respond_state(struct waiter *waiter, const PGresult *rows, int row) 
 static bool judge(struct waiter *waiter, const PGresult *rows, int row, uint64_t now_ms) {
     const char *state = PQgetvalue(rows, row, 0);
     waiter->fanned_out = is_true(rows, row, 7);
+    waiter->first = strtoll(number(rows, row, 9), NULL, 10);
     bool reached = strcmp(state, "aborted") == 0 || (waiter->for_index ? is_true(rows, row, 8) : waiter->fanned_out);
     if (strcmp(state, "unknown") == 0) {
         leave(waiter);
@@ -277,14 +278,14 @@ static bool on_parameter(void *arg, const char *name, const char *value) {
     return false;
 }
 
-// r1.<installation>.<transaction>.<first>.<last>.<hash>: whether it is genuine is for the database to say.
+// r2.<installation>.<transaction>.<began>.<last>.<hash>: whether it is genuine is for the database to say.
 static bool read_token(struct waiter *waiter, const char *token) {
     size_t length = strlen(token);
     if (length > TOKEN_MOST_BYTES || strspn(token, "abcdefghijklmnopqrstuvwxyz0123456789.") != length) {
         return false;
     }
     memcpy(waiter->token, token, length + 1);
-    return sscanf(token, "r1.%*[0-9a-f].%*[0-9].%19" SCNd64 ".%19" SCNd64 ".", &waiter->first, &waiter->last) == 2;
+    return sscanf(token, "r2.%*[0-9a-f].%*[0-9].%*[0-9].%19" SCNd64 ".", &waiter->last) == 1;
 }
 
 static void on_conn_down(void *arg, struct db_conn *conn, const struct error *error, bool first) {

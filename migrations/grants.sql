@@ -19,12 +19,14 @@ grant execute on function rowbell.subscription_secrets(text) to rowbell_operator
 grant select on rowbell.migrations, rowbell.installation to rowbell_relay, rowbell_dispatcher, rowbell_gateway, rowbell_operator;
 
 grant select, update on rowbell.events to rowbell_relay;
+grant select, insert, update, delete on rowbell.events_set_aside to rowbell_relay;
 grant select on rowbell.event_types, rowbell.subscriptions, rowbell.routes, rowbell.status to rowbell_relay;
 grant select, insert on rowbell.jobs, rowbell.jobs_waiting to rowbell_relay;   -- select: for RETURNING
 grant select on sequence rowbell.events_seq_seq to rowbell_relay;
 grant execute on function rowbell.condition_alone(jsonb, jsonpath), rowbell.alert(text, text, jsonb) to rowbell_relay;
 
-grant select on rowbell.events, rowbell.event_types, rowbell.subscriptions, rowbell.streams, rowbell.status to rowbell_dispatcher;
+grant select on rowbell.events, rowbell.events_set_aside, rowbell.event_types, rowbell.subscriptions, rowbell.streams, rowbell.status
+  to rowbell_dispatcher;
 grant update (state) on rowbell.subscriptions to rowbell_dispatcher;
 grant select, insert, update, delete on rowbell.jobs, rowbell.jobs_waiting, rowbell.subscription_state to rowbell_dispatcher;
 grant select, insert on rowbell.attempts, rowbell.stream_log to rowbell_dispatcher;

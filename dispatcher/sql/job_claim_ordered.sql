@@ -3,7 +3,7 @@
 -- Relays commit out of order, so the lowest row still to be fanned out is a bound; rows that were set aside or poisoned block
 -- their own subject only (DESIGN 5).
 -- Parameters and rows as job_claim.sql; locks: the rows it moves or claims; of each subscription the lowest 500 are looked at. Index: jobs_pkey, events_claim,
--- events_pkey, jobs_waiting_subject, events_set_aside, TID scan.
+-- events_pkey, jobs_waiting_subject, events_set_aside_subject, TID scan.
 with wanted as materialized (
   select w.id, w.slots, w.lowest, w.highest
     from unnest($1::int[], $2::int[], $4::bigint[], $5::bigint[]) w(id, slots, lowest, highest)
@@ -35,9 +35,8 @@ judged as materialized (
            or exists (select from rowbell.jobs_waiting k
                        where k.subscription_id = s.subscription_id and k.subject = s.subject and k.event_seq < s.event_seq
                          and k.state <> 'cancelled')
-           or exists (select from rowbell.events v
-                       where v.fanned_out_at is null and v.retry_at is not null
-                         and v.subject = s.subject and v.seq < s.event_seq)) as behind
+           or exists (select from rowbell.events_set_aside a
+                       where a.subject = s.subject and a.event_seq < s.event_seq)) as behind
     from seen s
 ),
 found as materialized (

@@ -31,8 +31,14 @@ return (select string_agg(case when rowbell.capture_plain_type(a.atttypid) then 
 -- are awake; it is tried and given back at once, since a lock kept to the end of a long transaction would silence others.
 create or replace function rowbell.relays_sleep() returns boolean
 language sql volatile
-return pg_try_advisory_lock(x'726f7766'::int, 0) and pg_advisory_unlock(x'726f7766'::int, 0)
-       and pg_notification_queue_usage() < 0.5;
+return pg_try_advisory_lock(x'726f7766'::int, 0) and pg_advisory_unlock(x'726f7766'::int, 0);
+
+-- Not where the notification queue, which all of the cluster shares, is half full: relays look by themselves, too.
+create or replace function rowbell.wake_relay() returns void
+language sql volatile
+begin atomic
+  select pg_notify('rowbell_events', '') where pg_notification_queue_usage() < 0.5;
+end;
 
 -- notify: a writer wakes a sleeping relay, and pays nothing while one is awake. poll: relays look every --poll-ms; for
 -- databases with two-phase commit.
@@ -99,39 +105,12 @@ begin
       from changes c where octet_length(c.key) > 1024$sql$, create_id, update_id, delete_id, p.name) end);
 
   return format($body$
-declare
-  collection constant boolean := %1$s;
-  noted text;
 begin
-  if coalesce(current_setting('rowbell.first_seq', true), '') = '' then   -- for receipts
-    noted := set_config('rowbell.first_seq', (coalesce(pg_sequence_last_value('rowbell.events_seq_seq'), 0) + 1)::text, true);
-  end if;
-  if tg_op = 'INSERT' then
-    if collection then
-      with sides as (%6$s)
-      insert into rowbell.events (type_id, scope, key, op, subject)
-      select distinct %7$s, s.scope, null, 'create', %5$L from sides s where not s.gone;
-    else
-      with sides as (%6$s), changes as %8$s (select 'create' as op, s.scope, s.key from sides s where not s.gone)%9$s;
-    end if;
-  elsif tg_op = 'DELETE' then
-    if collection then
-      with sides as (%10$s)
-      insert into rowbell.events (type_id, scope, key, op, subject)
-      select distinct %3$s, s.scope, null, 'delete', %5$L from sides s where not s.gone;
-    else
-      with sides as (%10$s), changes as %8$s (select 'delete' as op, s.scope, s.key from sides s where not s.gone)%9$s;
-    end if;
-  elsif tg_op = 'UPDATE' and collection then
-    -- Without a key, old and new rows are paired by their order. A wrong pair can only add an event: if every pair is
-    -- equal, the table is as it was.
-    with o as (select s.*, row_number() over () as i from (%10$s) s), n as (select s.*, row_number() over () as i from (%6$s) s)
-    insert into rowbell.events (type_id, scope, key, op, subject)
-    select distinct %11$s, v.scope, null, 'update', %5$L
-      from o full join n on o.i = n.i cross join lateral (values (o.scope), (n.scope)) as v(scope)
-     where o.image *<> n.image or o.image is null or n.image is null or o.scope is distinct from n.scope
-        or o.gone is distinct from n.gone;
-  elsif tg_op = 'UPDATE' then
+  if tg_op = 'INSERT' and %1$s then
+    with sides as (%6$s), changes as %8$s (select 'create' as op, s.scope, s.key from sides s where not s.gone)%9$s;
+  elsif tg_op = 'DELETE' and %1$s then
+    with sides as (%10$s), changes as %8$s (select 'delete' as op, s.scope, s.key from sides s where not s.gone)%9$s;
+  elsif tg_op = 'UPDATE' and %1$s then
     -- Paired on the rendered key. A row that is there before and not after (its key changed, it moved to another scope, it
     -- was soft-deleted) is a delete; one that is there after and not before is a create.
     with o as (%10$s), n as (%6$s),
@@ -146,6 +125,23 @@ begin
          ('update', n.scope, n.key, is_.before and is_.after and is_.stayed and o.image *<> n.image)
        ) as v(op, scope, key, happened)
        where v.happened)%9$s;
+  elsif tg_op = 'INSERT' then
+    with sides as (%6$s)
+    insert into rowbell.events (type_id, scope, key, op, subject)
+    select distinct %7$s, s.scope, null, 'create', %5$L from sides s where not s.gone;
+  elsif tg_op = 'DELETE' then
+    with sides as (%10$s)
+    insert into rowbell.events (type_id, scope, key, op, subject)
+    select distinct %3$s, s.scope, null, 'delete', %5$L from sides s where not s.gone;
+  elsif tg_op = 'UPDATE' then
+    -- Without a key, old and new rows are paired by their order. A wrong pair can only add an event: if every pair is
+    -- equal, the table is as it was.
+    with o as (select s.*, row_number() over () as i from (%10$s) s), n as (select s.*, row_number() over () as i from (%6$s) s)
+    insert into rowbell.events (type_id, scope, key, op, subject)
+    select distinct %11$s, v.scope, null, 'update', %5$L
+      from o full join n on o.i = n.i cross join lateral (values (o.scope), (n.scope)) as v(scope)
+     where o.image *<> n.image or o.image is null or n.image is null or o.scope is distinct from n.scope
+        or o.gone is distinct from n.gone;
   elsif not rowbell.truncate_is_covered(tg_relid, tg_when, %2$L) then
     insert into rowbell.events (type_id, scope, key, op, subject) values (%3$s, %4$L, null, 'delete', %5$L);
   else
@@ -153,7 +149,7 @@ begin
   end if;
 %12$s  return null;
 end $body$,
-    case when keyed then 'current_setting(''rowbell.capture'', true) is not distinct from ''collection''' else 'true' end, -- 1
+    case when keyed then 'current_setting(''rowbell.capture'', true) is distinct from ''collection''' else 'false' end, -- 1: one event a row
     p.relation::text,                                             -- 2
     delete_id,                                                    -- 3
     case when p.scope is not null then '*' end,                   -- 4
@@ -166,7 +162,7 @@ end $body$,
     update_id,                                                    -- 11
     case when (select i.wake from rowbell.installation i) = 'notify' then -- 12
       $wake$  if found and rowbell.relays_sleep() then
-    perform pg_notify('rowbell_events', '');
+    perform rowbell.wake_relay();
   end if;
 $wake$ else '' end);
 end $$;

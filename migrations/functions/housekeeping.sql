@@ -149,9 +149,8 @@ begin atomic
                                    and k.state <> 'cancelled')
                 and not exists (select from rowbell.jobs j join rowbell.events e on e.seq = j.event_seq
                                  where j.subscription_id = h.subscription_id and j.event_seq < h.event_seq and e.subject = h.subject)
-                and not exists (select from rowbell.events e   -- set aside, or poisoned
-                                 where e.fanned_out_at is null and e.retry_at is not null
-                                   and e.subject = h.subject and e.seq < h.event_seq)))
+                and not exists (select from rowbell.events_set_aside a
+                                 where a.subject = h.subject and a.event_seq < h.event_seq)))
        and w.blocked
     returning w.subscription_id, w.event_seq, w.attempts, w.uncounted),
   ready as (

@@ -1,8 +1,29 @@
 -- Receipts: a token by which a transaction's own changes can be waited for.
 --
--- Capture and rowbell.record keep the number that their first event can have at least in the transaction-local setting
--- rowbell.first_seq. A receipt carries that bound, the highest number given out so far, and the transaction's id: nobody has to
--- read rowbell.events in the writing transaction, which would couple serializable writers.
+-- A receipt carries the transaction's id, its start and the highest number given out so far. Writers pay nothing for it, and
+-- nobody reads rowbell.events in the writing transaction, which would couple serializable writers: who looks at a receipt finds
+-- the lowest number that the transaction's events can have.
+
+-- A number below those of all events whose transaction began at the moment or later. An event's number is taken before its time
+-- (occurred_at): one with an earlier time had its number before the moment. Found by bisection over events_pkey, which is sound
+-- whatever the order of times, and leaves at most 200 numbers more than need be where times rise with numbers.
+create or replace function rowbell.seq_before(moment timestamptz) returns bigint
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  low   bigint := 0;
+  high  bigint := coalesce(pg_sequence_last_value('rowbell.events_seq_seq'), 0) + 1;
+  probe record;
+begin
+  while high - low > 200 loop
+    select e.seq, e.occurred_at into probe from rowbell.events e where e.seq >= low + (high - low) / 2 order by e.seq limit 1;
+    if probe.seq < high and probe.occurred_at < moment then
+      low := probe.seq;
+    else
+      high := low + (high - low) / 2;
+    end if;
+  end loop;
+  return low;
+end $$;
 
 -- A keyed hash of nested SHA-256, so that no token can be made or changed outside.
 create or replace function rowbell.receipt_hash(body text) returns text
@@ -17,27 +38,27 @@ create or replace function rowbell.receipt() returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   newest bigint := coalesce(pg_sequence_last_value('rowbell.events_seq_seq'), 0);
-  first  text := current_setting('rowbell.first_seq', true);
+  began  bigint := extract(epoch from transaction_timestamp()) * 1000000;
   body   text;
 begin
-  if first is null or first !~ '^[0-9]{1,18}$' then
-    first := (newest + 1)::text;   -- no event, as far as anybody knows
-  end if;
-  select format('r1.%s.%s.%s.%s', i.id, pg_current_xact_id(), first, newest) into body from rowbell.installation i;
+  select format('r2.%s.%s.%s.%s', i.id, pg_current_xact_id(), began, newest) into body from rowbell.installation i;
   return body || '.' || rowbell.receipt_hash(body);
 end $$;
 
 -- What became of a transaction. state: in_progress, committed, aborted, or unknown (no receipt of this installation).
 -- fanned_out: every event went its way; indexed: and no index job is open. Jobs are counted up to 1,000, of the first 10,000
--- events. A job that is held or was given up is not waited for.
-create or replace function rowbell.receipt_status(token text)
+-- events. A job that is held or was given up is not waited for. first_seq: of its first event, NULL if it has none.
+drop function if exists rowbell.receipt_status(text);   -- its columns may have changed
+create function rowbell.receipt_status(token text)
 returns table (state text, events bigint, pending bigint, poisoned bigint, webhook bigint, index bigint, sse bigint,
-               fanned_out boolean, indexed boolean)
+               fanned_out boolean, indexed boolean, first_seq bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-  part   text[] := regexp_match(token, '^(r1\.([0-9a-f]{1,64})\.([0-9]{1,20})\.([0-9]{1,19})\.([0-9]{1,19}))\.([0-9a-f]{32})$');
+  part   text[] := regexp_match(token, '^(r2\.([0-9a-f]{1,64})\.([0-9]{1,20})\.([0-9]{1,19})\.([0-9]{1,19}))\.([0-9a-f]{32})$');
   writer xid8;
+  low    bigint;
+  newest bigint;
 begin
   state := 'unknown';
   fanned_out := false;
@@ -58,13 +79,17 @@ begin
     return next;
     return;
   end if;
-  select count(*), count(*) filter (where e.fanned_out_at is null and e.poisoned_at is null), count(*) filter (where e.poisoned_at is not null and e.fanned_out_at is null)
-    into events, pending, poisoned
-    from (select e.fanned_out_at, e.poisoned_at from rowbell.events e
-           where e.seq between part[4]::bigint and part[5]::bigint and e.xact = writer order by e.seq limit 10000) as e;
+  newest := part[5]::bigint;
+  -- 1 s: for a clock that is set back in between.
+  low := rowbell.seq_before('epoch'::timestamptz + part[4]::bigint * interval '1 microsecond' - interval '1 s');
+  select count(*), count(*) filter (where e.fanned_out_at is null and e.poisoned_at is null), count(*) filter (where e.poisoned_at is not null and e.fanned_out_at is null),
+         min(e.seq)
+    into events, pending, poisoned, first_seq
+    from (select e.seq, e.fanned_out_at, e.poisoned_at from rowbell.events e
+           where e.seq > low and e.seq <= newest and e.xact = writer order by e.seq limit 10000) as e;
   with mine as materialized (
     select e.seq, e.fanout, e.fanout_via from rowbell.events e
-     where e.seq between part[4]::bigint and part[5]::bigint and e.xact = writer order by e.seq limit 10000),
+     where e.seq > low and e.seq <= newest and e.xact = writer order by e.seq limit 10000),
   jobs as (   -- a covered event is in the hands of the later event's job
     select m.seq, f.subscription_id from mine m cross join unnest(m.fanout) as f(subscription_id)
     union

@@ -52,14 +52,11 @@ begin
   end if;
   -- The transaction's id must be assigned before the sequence value is taken: the low-water mark rests on it.
   perform pg_current_xact_id();
-  if coalesce(current_setting('rowbell.first_seq', true), '') = '' then   -- for receipts
-    perform set_config('rowbell.first_seq', (coalesce(pg_sequence_last_value('rowbell.events_seq_seq'), 0) + 1)::text, true);
-  end if;
   insert into rowbell.events (type_id, scope, subject, data)
     values (declared, rowbell.scope_of(scope), subject, coalesce(data, '{}'))
     returning rowbell.event_id(occurred_at, seq) into recorded;
   if (select i.wake = 'notify' from rowbell.installation i) and rowbell.relays_sleep() then
-    perform pg_notify('rowbell_events', '');
+    perform rowbell.wake_relay();
   end if;
   return recorded;
 end $$;

@@ -14,17 +14,22 @@ declare
   found_count bigint;
 begin
   if dry_run then
-    select count(*) into found_count from rowbell.events e
-     where e.poisoned_at is not null and e.retry_at is not null and e.fanned_out_at is null and (ids is null or e.seq = any (ids))
+    select count(*) into found_count
+      from rowbell.events_set_aside a join rowbell.events e on e.seq = a.event_seq
+     where a.retry_at is null and e.poisoned_at is not null and e.fanned_out_at is null and (ids is null or e.seq = any (ids))
        and (since is null or e.poisoned_at >= since) and (until is null or e.poisoned_at < until);
   else
-    update rowbell.events e set poisoned_at = null, fanout_attempts = 0, retry_at = now()
-     where e.ctid = any (array(
-             select c.ctid from rowbell.events c
-              where c.poisoned_at is not null and c.retry_at is not null and c.fanned_out_at is null and (ids is null or c.seq = any (ids))
-                and (since is null or c.poisoned_at >= since) and (until is null or c.poisoned_at < until)
-              order by c.seq limit most for update skip locked))
-       and e.poisoned_at is not null;
+    with requeued as (
+      update rowbell.events e set poisoned_at = null, fanout_attempts = 0, retry_at = now()
+       where e.ctid = any (array(
+               select c.ctid from rowbell.events_set_aside a join rowbell.events c on c.seq = a.event_seq
+                where a.retry_at is null and c.poisoned_at is not null and c.fanned_out_at is null
+                  and (ids is null or c.seq = any (ids))
+                  and (since is null or c.poisoned_at >= since) and (until is null or c.poisoned_at < until)
+                order by c.seq limit most for update of c skip locked))
+         and e.poisoned_at is not null
+      returning e.seq)
+    update rowbell.events_set_aside a set retry_at = now() from requeued r where a.event_seq = r.seq;
     get diagnostics found_count = row_count;
   end if;
   return found_count;
@@ -201,6 +206,7 @@ begin
   if not found then
     return false;
   end if;
+  delete from rowbell.events_set_aside a where a.event_seq = cancel_event.seq;
   insert into rowbell.jobs (subscription_id, event_seq) select s, seq from unnest(streams) as s;
   -- As dispatcher/sql/job_unblock.sql: the claim looks again whether something earlier is open.
   with next as (
@@ -248,7 +254,7 @@ begin
   end if;
   first_seq := after_seq + 1;
   if after_seq = 0 then
-    select min(e.seq) into first_seq from rowbell.events e where e.occurred_at >= since;
+    first_seq := rowbell.seq_before(since) + 1;
   end if;
 
   with looked as materialized (

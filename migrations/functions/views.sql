@@ -12,10 +12,10 @@ create or replace view rowbell.status as
                                    and e.retry_at is null limit 100000) as few) as events_pending,
          (select extract(epoch from now() - e.occurred_at)::float8 from rowbell.events e where e.fanned_out_at is null
              and e.poisoned_at is null and e.retry_at is null order by e.seq limit 1) as events_oldest_age_seconds,
-         (select count(*) from (select from rowbell.events e where e.fanned_out_at is null and e.poisoned_at is null
-                                   and e.retry_at is not null limit 100000) as few) as events_retrying,
-         (select count(*) from (select from rowbell.events e where e.poisoned_at is not null and e.retry_at is not null
-             and e.fanned_out_at is null limit 100000) as few) as events_poisoned,
+         (select count(*) from (select from rowbell.events_set_aside a where a.retry_at is not null limit 100000) as few)
+           as events_retrying,
+         (select count(*) from (select from rowbell.events_set_aside a where a.retry_at is null limit 100000) as few)
+           as events_poisoned,
          (select count(*) from (select from rowbell.jobs limit 100000) as few) as jobs_open,
          (select count(*) from (select from rowbell.jobs_waiting w where w.state = 'waiting' limit 100000) as few) as jobs_waiting,
          (select count(*) from (select from rowbell.jobs_waiting w where w.state = 'held' limit 100000) as few) as jobs_held,

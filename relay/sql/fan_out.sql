@@ -70,6 +70,9 @@ marked as (
      and m.type_id = e.type_id and m.scope = coalesce(e.scope, '')
   returning e.seq, e.occurred_at, m.plain
 ),
+recovered as (
+  delete from rowbell.events_set_aside a using marked k where $2::boolean and a.event_seq = k.seq
+),
 queued as (
   insert into rowbell.jobs (subscription_id, event_seq)
   select u.subscription_id, k.seq

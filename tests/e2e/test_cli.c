@@ -486,9 +486,10 @@ static void make_events(void) {
         conn,
         "update rowbell.events set fanned_out_at = now(), fanout = array(select id from rowbell.subscriptions where "
         "name in ('a', 'b') order by name) where seq = 1");
-    sql_run(conn, "update rowbell.events set poisoned_at = now(), retry_at = now(), fanout_attempts = 5, last_error = "
-                  "e'bad \\x1b[31m row' where "
-                  "seq = 2");
+    sql_run(conn,
+            "update rowbell.events set poisoned_at = now(), retry_at = now(), fanout_attempts = 5, last_error = "
+            "e'bad \\x1b[31m row' where "
+            "seq = 2; insert into rowbell.events_set_aside select seq, subject from rowbell.events where seq = 2");
     sql_run(conn,
             "insert into rowbell.jobs_waiting select id, 1, 'poisoned', null, 3, 'http_5xx' from rowbell.subscriptions "
             "where name = 'b'");
@@ -1034,7 +1035,8 @@ START_TEST(test_doctor) {
          "key is not unique: public.k (id)"},
         {"drop table k", "table is gone: k"},
         {"update rowbell.events set poisoned_at = now(), retry_at = now(); insert into posts values ('p'); "
-         "update rowbell.events set poisoned_at = now(), retry_at = now()",
+         "update rowbell.events set poisoned_at = now(), retry_at = now();"
+         "insert into rowbell.events_set_aside select max(seq) from rowbell.events",
          "poisoned: events (1)"},
         {"select rowbell.set_wake('notify')", "prepared transactions may fail"},
     };
@@ -1048,7 +1050,8 @@ START_TEST(test_doctor) {
     // What it says to do helps.
     sql_run(
         conn,
-        "delete from rowbell.published where name = 'k'; select rowbell.set_wake('poll'); delete from rowbell.events");
+        "delete from rowbell.published where name = 'k'; select rowbell.set_wake('poll'); delete from rowbell.events; "
+        "delete from rowbell.events_set_aside");
     daemon_wait_log(daemon_start("rowbell-relay", (const char *const[]){NULL}), "relay_started", 10000);
     daemon_wait_log(daemon_start("rowbell-dispatcher", (const char *const[]){NULL}), "dispatcher_started", 10000);
     expect_status(RUN("doctor"), 0);

@@ -196,7 +196,7 @@ START_TEST(poisoned_after_5_failures_not_4_and_requeued) {
             sql_int(conn, "select count(*) from rowbell.events where retry_at - now() between "
                           "(2 ^ fanout_attempts) * interval '0.7 s' and (2 ^ fanout_attempts) * interval '1.2 s'"),
             1);
-        sql_run(conn, "update rowbell.events set retry_at = now()"); // the wait itself is not what is tested
+        sql_run(conn, "update rowbell.events_set_aside set retry_at = now()"); // the wait itself is not what is tested
     }
     sql_wait(conn, 10000, "select count(*) from rowbell.events where fanout_attempts = 5 and poisoned_at is not null");
     daemon_wait_log(daemon, "event_poisoned", 5000);

@@ -1,0 +1,20 @@
+-- The events that failed in the relay, in a table instead of an index of rowbell.events.
+-- compatible_from: 6
+-- Runs once, as rowbell_owner (with --no-roles: as whoever migrates), in one transaction.
+
+-- Each index of the outbox, partial or not, costs every captured statement 7 % of what capture costs; failures are few.
+drop index rowbell.events_set_aside;
+
+-- A row for each event whose retry_at is set and that is not fanned out. Kept by relay/sql/fail.sql, fan_out.sql,
+-- rowbell.requeue_events and cancel_event; rowbell.events says what is true of an event.
+create table rowbell.events_set_aside (
+  event_seq bigint primary key,
+  subject   text,
+  retry_at  timestamptz   -- NULL: poisoned
+);
+create index events_set_aside_due on rowbell.events_set_aside (retry_at) where retry_at is not null;
+create index events_set_aside_subject on rowbell.events_set_aside (subject, event_seq);
+
+insert into rowbell.events_set_aside
+select e.seq, e.subject, case when e.poisoned_at is null then e.retry_at end
+  from rowbell.events e where e.retry_at is not null and e.fanned_out_at is null;
