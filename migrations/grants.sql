@@ -14,7 +14,7 @@ grant execute on function rowbell.record(text, text, jsonb, text), rowbell.decla
   rowbell.add_webhook(text, text, text[], text, jsonb), rowbell.remove_subscription(text),
   rowbell.set_webhook(text, jsonb), rowbell.rotate_secret(text, interval, text), rowbell.set_subscription_state(text, text)
   to rowbell_app, rowbell_operator;
-grant execute on function rowbell.subscription_secrets(text) to rowbell_operator;
+grant execute on function rowbell.subscription_secrets(text), rowbell.subscription_sealed_secrets(text), rowbell.secret_parts(text) to rowbell_operator;
 
 grant select on rowbell.migrations, rowbell.installation to rowbell_relay, rowbell_dispatcher, rowbell_gateway, rowbell_operator;
 
@@ -45,7 +45,8 @@ grant execute on function rowbell.index_read(int, bigint[]), rowbell.index_read_
   rowbell.index_walk_open(int, bigint, text), rowbell.index_walk_save(int, text, bigint, text, text, bigint),
   rowbell.index_walk_rows(int, text, text, int), rowbell.index_walk_step(int, bigint, text, int),
   rowbell.index_next_keys(rowbell.published, text, int), rowbell.index_next_keys_sql(rowbell.published, boolean),
-  rowbell.index_rows_sql(rowbell.published, text[]), rowbell.index_document_sql(text[]), rowbell.index_scope_sql(rowbell.published),
+  rowbell.index_rows_sql(rowbell.published, text[]), rowbell.index_document_sql(rowbell.published, text[]), rowbell.index_table_sql(rowbell.published),
+  rowbell.index_base_type(oid), rowbell.index_plain_type(oid), rowbell.index_column_sql(oid, name), rowbell.index_scope_sql(rowbell.published),
   rowbell.index_alive_sql(rowbell.published), rowbell.index_key_columns_sql(rowbell.published),
   rowbell.index_key_values_sql(rowbell.published, text), rowbell.index_columns(jsonb),
   rowbell.index_problem(text, text, rowbell.published), rowbell.search_vector(regconfig, jsonb, text[]),

@@ -1,3 +1,45 @@
+-- Advisory locks of ours that somebody else holds. PostgreSQL lets every login of the database take any of them, so this is how it is
+-- noticed. Ours is whoever may do what the holder's program does. A writer tries the relays' lock for an instant, so whoever holds one
+-- is looked at twice.
+create or replace function rowbell.foreign_locks() returns table (pid int, holder name, application text, stops text)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  looks int := 0;
+  before text[] := '{}';
+  seen text[];
+begin
+  loop
+    seen := array(
+      select distinct concat_ws(' ', l.pid, k.stops)
+        from pg_locks l
+        join (values (1919907683, 0, 255, 2, 'rowbell.jobs', 'delete', 'dispatchers: which of them has which subscriptions'),
+                     (1919907684, 0, 2147483647, 2, 'rowbell.stream_log', 'insert', 'the stream: nothing is appended'),
+                     (1919907685, 0, 0, 2, 'rowbell.subscriptions', 'insert', 'publish, and changes of subscriptions'),
+                     (1919907686, 0, 0, 2, 'rowbell.jobs', 'insert', 'NOTIFY: sleeping relays only poll'),
+                     (1919907687, 0, 2147483647, 2, 'rowbell.jobs', 'delete', 'the early end of leases of a dispatcher that died'),
+                     (1919907688, 0, 0, 2, 'rowbell.jobs', 'delete', 'housekeeping: nothing is pruned'),
+                     (7499639, 1650814060, 1650814060, 1, 'rowbell.migrations', 'insert', 'rowbell migrate'))
+          as k(classid, from_objid, to_objid, objsubid, relation, privilege, stops)
+          on l.classid = k.classid::oid and l.objid::bigint between k.from_objid and k.to_objid and l.objsubid = k.objsubid
+        join pg_stat_activity a on a.pid = l.pid
+       where l.locktype = 'advisory' and l.granted and l.pid <> pg_backend_pid()
+         and l.database = (select d.oid from pg_database d where d.datname = current_database())
+         and not has_table_privilege(a.usesysid, k.relation, k.privilege));
+    exit when seen = '{}';
+    if looks > 0 then
+      seen := array(select s from unnest(seen) as s where s = any (before));
+      exit;
+    end if;
+    looks := looks + 1;
+    before := seen;
+    perform pg_sleep(0.05);
+  end loop;
+  return query
+    select a.pid, a.usename, coalesce(a.application_name, ''), substr(s, strpos(s, ' ') + 1)
+      from unnest(seen) as s join pg_stat_activity a on a.pid = split_part(s, ' ', 1)::int order by 1, 4;
+end $$;
+
 -- What is wrong with this installation, as the database can tell: one row a problem. `rowbell doctor` prints it.
 create or replace function rowbell.doctor() returns table (problem text, subject text, detail text, remedy text)
 language sql stable security definer set search_path = pg_catalog, pg_temp
@@ -62,14 +104,23 @@ begin atomic
          'look at the relays'' logs; start more'
     from rowbell.status s where s.events_oldest_age_seconds > 60
   union all
-  select 'poisoned', 'events', s.events_poisoned::text, 'rowbell event list --state poisoned; rowbell requeue events'
+  select 'poisoned', 'events', s.events_poisoned::text, 'rowbell event list --state poisoned; rowbell requeue events, or rowbell event cancel ID'
     from rowbell.status s where s.events_poisoned > 0
   union all
-  select 'poisoned', 'jobs of ' || h.name, h.jobs_poisoned::text, 'rowbell requeue jobs --subscription ' || h.name
+  select 'poisoned', 'jobs of ' || h.name,
+         h.jobs_poisoned || ': ' || (select string_agg(c.class || ' ' || c.jobs, ', ' order by c.jobs desc, c.class)
+                                       from (select coalesce(few.last_class, 'unknown') as class, count(*) as jobs
+                                               from (select w.last_class from rowbell.jobs_waiting w
+                                                      where w.subscription_id = h.id and w.state = 'poisoned' limit 100000) few group by 1) c),
+         'rowbell requeue jobs --subscription ' || h.name
     from rowbell.subscription_health h where h.jobs_poisoned > 0
   union all
   select 'disabled', 'subscription ' || h.name, coalesce(h.last_error, ''), 'rowbell subscription resume ' || h.name
     from rowbell.subscription_health h where h.state = 'disabled'
+  union all
+  select 'lock in other hands', 'pid ' || f.pid, f.holder || case when f.application <> '' then ' ' || f.application else '' end || ' stops ' || f.stops,
+         format('select pg_terminate_backend(%s), and ask %I why', f.pid, f.holder)
+    from rowbell.foreign_locks() f
   union all
   select 'old snapshot', 'pid ' || a.pid, coalesce(a.usename::text, '') || ' ' || coalesce(a.application_name, '') || ': '
          || a.state || ' since ' || date_trunc('second', a.xact_start),

@@ -1,6 +1,9 @@
 -- Indexing: what a dispatcher asks of the database for index subscriptions, add_index, rebuild_index, search_documents.
 --
--- Rows are read with the rights of the caller, the dispatcher: it needs SELECT on the tables that it indexes. They are
+-- Rows are read with the rights of the caller, the dispatcher: it needs SELECT on the tables that it indexes. Whoever owns a
+-- table, or one of its types, may have PostgreSQL run code of theirs when it is read: by a cast, a domain's check, a view's
+-- rule, a generated column, a policy, an index's predicate. So only tables of trusted owners are read, only as tables, and types
+-- that are not a superuser's only through their output functions, which only a superuser can make. Rows are
 -- read by their address, in a statement that begins after the event was committed, so a document is never older than the
 -- event that asked for it. row_security is off: a policy that would hide rows is an error, not a hole in the index.
 
@@ -11,25 +14,94 @@ return case when position('%' in value) = 0 then value
                                                       else convert_to(m[1], 'UTF8') end, ''::bytea order by i)
                                  from regexp_matches(value, '%[0-9A-Fa-f]{2}|[^%]+', 'g') with ordinality as t(m, i)), 'UTF8') end;
 
--- The document of a row "rowbell$r".
-create or replace function rowbell.index_document_sql(columns text[]) returns text
-language sql immutable
-return case when columns is null then 'to_jsonb("rowbell$r")'
-            else (select format('(select to_jsonb("rowbell$c") from (select %s) as "rowbell$c")',
-                                string_agg(format('"rowbell$r".%I', c), ', ' order by i))
-                    from unnest(columns) with ordinality as u(c, i)) end;
+-- The table of a FROM clause, with all of its partitions, if it may be read with our rights.
+create or replace function rowbell.index_table_sql(p rowbell.published) returns text
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  part record;
+begin
+  for part in
+    with recursive tree as (
+      select p.relation as oid union select i.inhrelid from tree t join pg_inherits i on i.inhparent = t.oid)
+    select c.oid::regclass as relation, c.relkind, o.rolname as owner,
+           o.rolsuper or o.rolname = current_user
+             or c.relowner in (select d.datdba from pg_database d where d.datname = current_database()
+                               union all select n.nspowner from pg_namespace n where n.nspname = 'rowbell')
+             or exists (select from pg_roles r where r.rolname in ('rowbell_app', 'rowbell_operator') and pg_has_role(c.relowner, r.oid, 'member')) as trusted,
+           (select a.attname from pg_attribute a where a.attrelid = c.oid and a.attgenerated not in ('', 's') limit 1) as computed
+      from tree t join pg_class c on c.oid = t.oid join pg_roles o on o.oid = c.relowner loop
+    if part.relkind not in ('r', 'p') then
+      raise exception 'rowbell: % is not a table, so it is not indexed', part.relation using errcode = 'object_not_in_prerequisite_state';
+    elsif not part.trusted then
+      raise exception 'rowbell: the owner of table % is not trusted: grant rowbell_app to %, if code of theirs may run with the rights of a dispatcher',
+        part.relation, quote_ident(part.owner) using errcode = 'object_not_in_prerequisite_state';
+    elsif part.computed is not null then
+      raise exception 'rowbell: column % of table % is computed when it is read, so the table is not indexed', quote_ident(part.computed), part.relation
+        using errcode = 'object_not_in_prerequisite_state';
+    end if;
+  end loop;
+  return p.relation::regclass;
+end $$;
 
--- The parts of a rendered key (an SQL expression) as values of the key's types: a comma-separated list.
+-- What a domain is a domain of, and so on.
+create or replace function rowbell.index_base_type(type oid) returns oid
+language sql stable
+begin atomic
+  with recursive base as (
+    select t.oid, t.typbasetype from pg_type t where t.oid = type
+    union all select t.oid, t.typbasetype from base b join pg_type t on t.oid = b.typbasetype)
+  select b.oid from base b where b.typbasetype = 0;
+end;
+
+-- True when only a superuser can have made a cast of the type, or of what it is an array of.
+create or replace function rowbell.index_plain_type(type oid) returns boolean
+language sql stable
+return (select r.rolsuper from pg_type t
+          left join pg_type e on e.oid = t.typelem and t.typcategory = 'A'
+          join pg_type b on b.oid = rowbell.index_base_type(coalesce(e.oid, t.oid))
+          join pg_roles r on r.oid = b.typowner
+         where t.oid = rowbell.index_base_type(type));
+
+-- A column "rowbell$r".c for a document.
+create or replace function rowbell.index_column_sql(relation oid, attname name) returns text
+language sql stable
+return (select coalesce((select case when rowbell.index_plain_type(a.atttypid) then c.ref
+                                     when t.typcategory = 'A' then format(
+                                       'case when num_nonnulls(%s) = 1 then (select coalesce(jsonb_agg(case when num_nonnulls(e) = 1 then '
+                                       'pg_catalog.format(''%%s'', e) end), ''[]'') from unnest(%s) as e) end', c.ref, c.ref)
+                                     else format('case when num_nonnulls(%s) = 1 then pg_catalog.format(''%%s'', %s) end', c.ref, c.ref) end
+                           from pg_attribute a join pg_type t on t.oid = rowbell.index_base_type(a.atttypid)
+                          where a.attrelid = relation and a.attname = index_column_sql.attname and not a.attisdropped), c.ref)
+          from (select format('"rowbell$r".%I', attname) as ref) c);
+
+-- The document of a row "rowbell$r".
+create or replace function rowbell.index_document_sql(p rowbell.published, columns text[]) returns text
+language sql stable
+return case when columns is null and not exists (select from pg_attribute a where a.attrelid = p.relation and a.attnum > 0 and not a.attisdropped
+                                                    and not rowbell.index_plain_type(a.atttypid)) then 'to_jsonb("rowbell$r")'
+            else (select format('(select to_jsonb("rowbell$c") from (select %s) as "rowbell$c")',
+                                string_agg(format('%s as %I', rowbell.index_column_sql(p.relation, u.c), u.c), ', ' order by u.i))
+                    from unnest(coalesce(columns, array(select a.attname::text from pg_attribute a where a.attrelid = p.relation and a.attnum > 0
+                                                           and not a.attisdropped order by a.attnum))) with ordinality as u(c, i)) end;
+
+-- The parts of a rendered key (an SQL expression) as values of the key's types: a comma-separated list. A domain's values are
+-- those of its base type, so that none of its checks runs; other types that are not plain are compared as text.
 create or replace function rowbell.index_key_values_sql(p rowbell.published, key_sql text) returns text
 language sql stable
-return (select string_agg(format('rowbell.percent_decode(split_part(%s, ''/'', %s))::%s', key_sql, k.i,
-                                 format_type(a.atttypid, a.atttypmod)), ', ' order by k.i)
+return (select string_agg(format('rowbell.percent_decode(split_part(%s, ''/'', %s))%s', key_sql, k.i,
+                                 case when rowbell.index_plain_type(a.atttypid) then '::' || case when t.typtype = 'd'
+                                        then format_type(rowbell.index_base_type(t.oid), -1) else format_type(a.atttypid, a.atttypmod) end
+                                      else '' end), ', ' order by k.i)
           from unnest(p.key) with ordinality as k(attname, i)
-          join pg_attribute a on a.attrelid = p.relation and a.attname = k.attname);
+          join pg_attribute a on a.attrelid = p.relation and a.attname = k.attname
+          join pg_type t on t.oid = a.atttypid);
 
 create or replace function rowbell.index_key_columns_sql(p rowbell.published) returns text
-language sql immutable
-return (select string_agg(format('"rowbell$r".%I', k.attname), ', ' order by k.i) from unnest(p.key) with ordinality as k(attname, i));
+language sql stable
+return (select string_agg(case when rowbell.index_plain_type(a.atttypid) then format('"rowbell$r".%I', k.attname)
+                               else format('pg_catalog.format(''%%s'', "rowbell$r".%I)', k.attname) end, ', ' order by k.i)
+          from unnest(p.key) with ordinality as k(attname, i)
+          join pg_attribute a on a.attrelid = p.relation and a.attname = k.attname);
 
 -- Rows that are there for subscribers: not soft-deleted.
 create or replace function rowbell.index_alive_sql(p rowbell.published) returns text
@@ -50,7 +122,7 @@ language sql stable
 return format('select k.key, x.scope, x.document from unnest($1::text[]) as k(key) left join lateral ('
               'select s.scope, s.document from (select %s as scope, %s as document from %s as "rowbell$r" where (%s) = (%s) and %s limit 1) as s '
               'where $2::text is null or s.scope = $2::text) as x on true',
-              rowbell.index_scope_sql(p), rowbell.index_document_sql(columns), p.relation::regclass,
+              rowbell.index_scope_sql(p), rowbell.index_document_sql(p, columns), rowbell.index_table_sql(p),
               rowbell.index_key_columns_sql(p), rowbell.index_key_values_sql(p, 'k.key'), rowbell.index_alive_sql(p));
 
 -- The next keys of a table, in key order. $1 text the key to begin after (NULL: from the start), $2 int how many. Keys that
@@ -58,10 +130,13 @@ return format('select k.key, x.scope, x.document from unnest($1::text[]) as k(ke
 create or replace function rowbell.index_next_keys_sql(p rowbell.published, resumed boolean) returns text
 language sql stable
 return format('select %s as key from %s as "rowbell$r" where ($1::text is null or true) and %s order by %s limit $2::int',
-              rowbell.capture_key_sql(p.relation, p.key, '"rowbell$r"'), p.relation::regclass,
+              rowbell.capture_key_sql(p.relation, p.key, '"rowbell$r"'), rowbell.index_table_sql(p),
               case when resumed then format('(%s) > (%s)', rowbell.index_key_columns_sql(p), rowbell.index_key_values_sql(p, '$1::text'))
                    else 'true' end,
               rowbell.index_key_columns_sql(p));
+
+-- Had one parameter.
+drop function if exists rowbell.index_document_sql(text[]);
 
 create or replace function rowbell.index_columns(settings jsonb) returns text[]
 language sql immutable

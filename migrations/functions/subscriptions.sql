@@ -326,20 +326,44 @@ begin
   return new_secret;
 end $$;
 
--- The secrets of a webhook as they are stored, newest first: all for who may read the column, else the sealed ones, which are of no use
--- without ROWBELL_SECRET_KEY. form NULL: not for you.
-create or replace function rowbell.subscription_secrets(name text) returns table (ends_at timestamptz, key_id text, form text)
+-- One stored secret, taken apart.
+create or replace function rowbell.secret_parts(stored text) returns table (ends_at timestamptz, key_id text, form text)
+language sql immutable
+begin atomic
+  select to_timestamp((substring(stored from '^until=([0-9]+);'))::bigint), substring(o.form from '^sealed:1:([0-9a-f]{16}):'), o.form
+    from regexp_replace(stored, '^until=[0-9]+;', '') as o (form);
+end;
+
+-- The secrets of a webhook, newest first, for who may not read the column: the sealed ones, which are of no use without
+-- ROWBELL_SECRET_KEY. form NULL: not for you. It gives nobody more, so it asks nobody's name.
+create or replace function rowbell.subscription_sealed_secrets(name text) returns table (ends_at timestamptz, key_id text, form text)
 language sql stable security definer set search_path = pg_catalog, pg_temp
 begin atomic
-  select to_timestamp((substring(u.stored from '^until=([0-9]+);'))::bigint),
-         substring(o.form from '^sealed:1:([0-9a-f]{16}):'),
-         case when o.form like 'sealed:%' or has_column_privilege(session_user, 'rowbell.subscriptions', 'secrets', 'select') then o.form end
+  select o.ends_at, o.key_id, case when o.form like 'sealed:%' then o.form end
     from rowbell.subscriptions s
    cross join unnest(s.secrets) with ordinality as u (stored, place)
-   cross join regexp_replace(u.stored, '^until=[0-9]+;', '') as o (form)
-   where s.name = subscription_secrets.name
+   cross join rowbell.secret_parts(u.stored) as o
+   where s.name = subscription_sealed_secrets.name
    order by u.place;
 end;
+
+-- The secrets of a webhook as they are stored, newest first: all for who may read the column, else as above. It runs with the rights of
+-- who calls it, and the column is read with these rights: PostgreSQL decides, by current_user, which SET ROLE and the functions in
+-- between do change. (session_user they do not: a superuser who runs somebody's definer function would lend it their eyes.)
+create or replace function rowbell.subscription_secrets(name text) returns table (ends_at timestamptz, key_id text, form text)
+language plpgsql stable security invoker set search_path = pg_catalog, pg_temp as $$
+begin
+  if has_column_privilege('rowbell.subscriptions', 'secrets', 'select') then
+    return query select o.ends_at, o.key_id, o.form
+                   from rowbell.subscriptions s
+                  cross join unnest(s.secrets) with ordinality as u (stored, place)
+                  cross join rowbell.secret_parts(u.stored) as o
+                  where s.name = subscription_secrets.name
+                  order by u.place;
+  else
+    return query select s.ends_at, s.key_id, s.form from rowbell.subscription_sealed_secrets(name) as s;
+  end if;
+end $$;
 
 -- Removes a subscription and its jobs. False: there is none of this name.
 create or replace function rowbell.remove_subscription(name text) returns boolean
