@@ -245,7 +245,42 @@ static bool quarantined(struct dispatcher *d, struct endpoint *endpoint, const s
     return true;
 }
 
+static struct job *job_find(struct job *list, const struct claimed_job *claimed) {
+    struct job *job;
+    DL_FOREACH(list, job) {
+        if (job->end.ref.event_seq == claimed->event_seq && job->end.ref.subscription_id == claimed->subscription_id)
+            return job;
+    }
+    return NULL;
+}
+
+// A job of ours that was claimed by us again: while we had no session its lease ran out, or another process, which saw
+// us gone, cut it. Its request is on its way, or has ended, and is not made again: its end is written under the new
+// lease.
+static bool claim_adopted(struct dispatcher *d, const struct claimed_job *claimed) {
+    if (claimed->lost == 0) // its lease was free: no run of it is open
+        return false;
+    struct job *sending = job_find(d->sending, claimed), *job = sending ? sending : job_find(d->ended, claimed);
+    if (!job)
+        return false;
+    struct endpoint *endpoint = endpoint_find(&d->endpoints, claimed->subscription_id);
+    job->end.ref.token = d->round_token;
+    job->end.attempt = claimed->attempt;
+    job->uncounted = claimed->uncounted;
+    job->lease_lost = false;
+    if (endpoint) {
+        job->lease_end_ms = d->round_ms + endpoint->claim.lease_ms;
+        job->renew_at_ms = job->lease_end_ms - endpoint->claim.lease_ms / 3;
+    }
+    log_info("job_adopted", LOG_TEXT("lane", d->options.lane), LOG_INT("subscription_id", claimed->subscription_id),
+             LOG_INT("seq", claimed->event_seq), LOG_INT("attempt", claimed->attempt),
+             LOG_BOOL("sending", sending != NULL));
+    return true;
+}
+
 static void claim_received(struct dispatcher *d, const struct claimed_job *claimed, uint64_t now_ms) {
+    if (claim_adopted(d, claimed))
+        return;
     struct endpoint *endpoint = endpoint_find(&d->endpoints, claimed->subscription_id);
     if (!endpoint || !may_send(d, endpoint, now_ms) || quarantined(d, endpoint, claimed, now_ms)) {
         ref_add(&d->returns, (struct job_ref){.subscription_id = claimed->subscription_id,

@@ -41,7 +41,9 @@ struct world {
     // The round in flight, copied.
     job_round_done *round_done;
     void *round_arg;
-    int64_t ends[MOST], returns[MOST], renewals[MOST], renewal_tokens[MOST];
+    int64_t token;    // of its claims
+    int claimed_lost; // of the jobs that its answer brings
+    int64_t ends[MOST], end_tokens[MOST], returns[MOST], renewals[MOST], renewal_tokens[MOST];
     const char *end_texts[MOST];
     size_t end_count, return_count, renewal_count;
     int slots;
@@ -61,11 +63,13 @@ static void take_round(void *arg, const struct job_round *round, job_round_done 
     ck_assert_ptr_null(world->round_done); // one at a time
     world->round_done = done;
     world->round_arg = done_arg;
+    world->token = round->token;
     world->end_count = round->end_count;
     world->return_count = round->return_count;
     world->renewal_count = round->renewal_count;
     for (size_t i = 0; i < round->end_count; i++) {
         world->ends[i] = round->ends[i]->ref.event_seq;
+        world->end_tokens[i] = round->ends[i]->ref.token;
         world->end_texts[i] = round->ends[i]->error;
     }
     for (size_t i = 0; i < round->return_count; i++)
@@ -221,7 +225,9 @@ static void answer(struct world *world, int64_t first, int count, int64_t lost) 
     for (int i = 0; i < count; i++)
         claimed[i] = (struct claimed_job){.subscription_id = 1,
                                           .event_seq = first + i,
-                                          .attempt = 1,
+                                          .attempt = 1 + world->claimed_lost,
+                                          .lost = world->claimed_lost,
+                                          .uncounted = world->claimed_lost,
                                           .event_id = "id",
                                           .type = "t",
                                           .occurred_at = "o",
@@ -434,11 +440,54 @@ START_TEST(leases_are_renewed_and_a_lost_one_is_noticed) {
 }
 END_TEST
 
+// While this process had no session its leases were cut; it has the shard again and claims what it is sending itself.
+START_TEST(a_job_whose_request_is_on_its_way_is_not_sent_again) {
+    struct world *world = open_world();
+    wait_round(world);
+    answer(world, 100, 2, 0);
+    ck_assert_int_eq(world->sent_count, 2);
+    wait_round(world);
+    dispatcher_down(world->dispatcher);
+    fail_round(world, ERROR_CONNECT, "");
+    dispatcher_up(world->dispatcher);
+    wait_round(world);
+    ck_assert_int_eq(world->slots, 2);
+    int64_t token = world->token;
+    deliver(world, 1, NULL); // ends before the claim is answered
+    world->claimed_lost = 1;
+    answer(world, 100, 2, 0);
+    world->claimed_lost = 0;
+    ck_assert_int_eq(world->sent_count, 2);
+    wait_round(world);
+    ck_assert_uint_eq(world->return_count, 0);
+    ck_assert_uint_eq(world->end_count, 1);
+    ck_assert_int_eq(world->ends[0], 101);
+    ck_assert_int_eq(world->end_tokens[0], token); // or it would be refused, and then sent again
+    answer(world, 0, 0, 0);
+    deliver(world, 0, NULL);
+    do
+        wait_round(world);
+    while (world->end_count == 0 && (answer(world, 0, 0, 0), true));
+    ck_assert_int_eq(world->ends[0], 100);
+    ck_assert_int_eq(world->end_tokens[0], token);
+    answer(world, 0, 0, 0);
+    ck_assert_int_eq(dispatcher_in_flight(world->dispatcher), 0);
+    // What is somebody else's is sent.
+    wait_round(world);
+    world->claimed_lost = 1;
+    answer(world, 100, 1, 0);
+    ck_assert_int_eq(world->sent_count, 3);
+    deliver(world, 2, NULL);
+    close_world(world);
+}
+END_TEST
+
 void add_dispatcher_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "dispatcher", 30);
     tcase_add_test(tcase, slots_are_never_exceeded);
     tcase_add_test(tcase, ends_are_kept_and_sent_alone_until_confirmed);
     tcase_add_test(tcase, a_lost_session_keeps_the_ends);
+    tcase_add_test(tcase, a_job_whose_request_is_on_its_way_is_not_sent_again);
     tcase_add_test(tcase, what_comes_after_the_stop_is_given_back);
     tcase_add_test(tcase, a_stop_waits_for_what_is_in_flight);
     tcase_add_test(tcase, a_claim_on_a_silent_session_is_given_back);
