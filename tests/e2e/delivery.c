@@ -7,12 +7,16 @@ const char *const plain[] = {"--allow-egress", "127.0.0.1", NULL};
 const char *const webhook_only[] = {"--allow-egress", "127.0.0.1", "--lanes", "webhook", NULL};
 const char *const sse_only[] = {"--lanes", "sse", NULL};
 
-PGconn *fresh(void) {
-    fixture_database();
-    PGconn *conn = fixture_connect();
+void prepare(PGconn *conn) {
     sql_run(conn, "alter sequence rowbell.events_seq_seq restart 4294967296;"
                   "create table posts (id int primary key, title text); select rowbell.publish('posts');"
                   "select rowbell.declare_type('thing.happened', webhook => true)");
+}
+
+PGconn *fresh(void) {
+    fixture_database();
+    PGconn *conn = fixture_connect();
+    prepare(conn);
     return conn;
 }
 
@@ -35,6 +39,19 @@ void queue(PGconn *conn, int subscription, int count) {
         "subject not like 'subscription/%%') and fanned_out_at is null returning seq) insert into rowbell.jobs "
         "(subscription_id, event_seq) select %d, seq from e; commit",
         count, subscription, subscription);
+    sql_run(conn, sql);
+}
+
+void queue_matching(PGconn *conn, const char *names, int count) {
+    char sql[800];
+    snprintf(
+        sql, sizeof sql,
+        "begin; insert into posts select coalesce((select max(id) from posts), 0) + i from generate_series(1, %d) i;"
+        "with e as (update rowbell.events set fanned_out_at = now(), fanout = array(select id from "
+        "rowbell.subscriptions where name like '%s') where op is not null and fanned_out_at is null returning seq, "
+        "fanout) insert into rowbell.jobs (subscription_id, event_seq) select f, seq from e, unnest(fanout) f; "
+        "commit",
+        count, names);
     sql_run(conn, sql);
 }
 

@@ -20,6 +20,7 @@ static int most_in(struct receiver *receiver, unsigned span_ms) {
     return most;
 }
 
+// 5 a second, not 1 a minute, which only takes longer; test_pace.c has the minute.
 START_TEST(a_rate_is_spread_and_exact_while_owners_change) { // 12
     PGconn *conn = fresh();
     struct receiver *receiver = receiver_start();
@@ -96,10 +97,9 @@ START_TEST(sends_are_not_sequential) { // 6
     start(webhook_only);
     wait_shards(conn, "64", WAIT_MS);
     queue(conn, subscription, 100);
-    uint64_t before = (uint64_t)sql_int(conn, "select (extract(epoch from clock_timestamp()) * 1000)::bigint");
     sql_wait(conn, WAIT_MS, "select count(*) = 100 from rowbell.attempts where class = 'delivered'");
-    ck_assert_int_lt(sql_int(conn, "select (extract(epoch from clock_timestamp()) * 1000)::bigint") - (int64_t)before,
-                     2500);
+    double all_ms = gap_ms(receiver, 0, 99) + 1000; // from the first request to the last answer
+    ck_assert_msg(all_ms < 2000, "%.0f ms", all_ms);
     ck_assert_int_eq(receiver_max_in_flight(receiver), 100);
 }
 END_TEST

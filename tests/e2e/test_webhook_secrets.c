@@ -203,23 +203,36 @@ START_TEST(field_11_customers_errors_are_told_apart) {
     ck_assert_ptr_nonnull(strstr(metrics, "rowbell_attempts_total{lane=\"webhook\",class=\"http_4xx\"} 2\n"));
     ck_assert_ptr_nonnull(strstr(metrics, "rowbell_attempts_total{lane=\"webhook\",class=\"http_5xx\"} 1\n"));
     ck_assert_ptr_nonnull(strstr(metrics, "rowbell_attempts_total{lane=\"webhook\",class=\"egress_denied\"} 1\n"));
+    // What wakes the operator can leave the customers' out.
+    ck_assert_ptr_nonnull(strstr(metrics, "rowbell_jobs_poisoned_total{lane=\"webhook\",class=\"http_4xx\"} 2\n"));
+    ck_assert_ptr_nonnull(strstr(metrics, "rowbell_jobs_poisoned_total{lane=\"webhook\",class=\"http_5xx\"} 1\n"));
+    program_run("rowbell", (const char *const[]){"doctor", NULL}, &out, &err);
+    ck_assert_ptr_nonnull(strstr(out, "poisoned: jobs of customer (2: http_4xx 2)"));
+    ck_assert_ptr_nonnull(strstr(out, "poisoned: jobs of ours (1: http_5xx 1)"));
     RUN("job", "list", "--state", "poisoned", "--subscription", "customer");
     ck_assert_ptr_nonnull(strstr(out, "http_4xx"));
     ck_assert_ptr_null(strstr(out, "http_5xx"));
 }
 END_TEST
 
-// A requeue is interrupted again and again; in the end each job was requeued once, and held ones too.
-START_TEST(field_10_a_requeue_survives_its_own_death) {
+// A requeue by time is interrupted again and again; in the end each job of that time was requeued once, however many,
+// held ones too, and it had said how many that would be.
+START_TEST(field_10_a_requeue_by_time_survives_its_own_death_and_misses_none) {
     PGconn *conn = fresh();
-    sql_run(conn,
-            "select rowbell.add_webhook('w', 'https://10.0.0.1/', '{*}'); insert into rowbell.jobs_waiting "
-            "(subscription_id, "
-            "event_seq, state, attempts) select s.id, i, case when i % 4 = 0 then 'held' else 'poisoned' end, 3 from "
-            "rowbell.subscriptions s, generate_series(1, 40000) i where s.name = 'w'");
-    static const char *const arguments[] = {"requeue", "jobs", "--subscription", "w", "--state", "poisoned,held", NULL};
-    int64_t left = 40000;
-    for (int round = 0; round < 5 && left > 0; round++) {
+    sql_run(
+        conn,
+        "select rowbell.add_webhook('w', 'https://10.0.0.1/', '{*}'); with e as (insert into rowbell.events (type_id, "
+        "subject, occurred_at, fanned_out_at, fanout) select (select id from rowbell.event_types where type = "
+        "'thing.happened'), 's', case when i > 40000 then now() - interval '3 h' else now() end, now(), array(select "
+        "id "
+        "from rowbell.subscriptions where name = 'w') from generate_series(1, 40100) i returning seq, fanout, "
+        "occurred_at) insert into rowbell.jobs_waiting (subscription_id, event_seq, state, attempts) select "
+        "fanout[1], seq, case when seq % 4 = 0 then 'held' else 'poisoned' end, 3 from e");
+    RUN("requeue", "jobs", "--since", "1h", "--state", "poisoned,held", "--dry-run");
+    ck_assert_str_eq(out, "40000 jobs would be requeued\n");
+    static const char *const arguments[] = {"requeue", "jobs", "--since", "1h", "--state", "poisoned,held", NULL};
+    int64_t left = 40100;
+    for (int round = 0; round < 5 && left > 100; round++) {
         struct daemon *command = daemon_start("rowbell", arguments);
         char changed[200];
         snprintf(changed, sizeof changed, "select count(*) < %lld from rowbell.jobs_waiting where state <> 'waiting'",
@@ -235,6 +248,7 @@ START_TEST(field_10_a_requeue_survives_its_own_death) {
                 "select count(*) from rowbell.jobs_waiting where state = 'waiting' and attempts = 3 and uncounted = 4 "
                 "and run_at <= now()"),
         40000);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs_waiting where state <> 'waiting'"), 100);
 }
 END_TEST
 
@@ -338,7 +352,7 @@ static void add_tests(Suite *suite) {
     tcase_add_loop_test(page, receivers_verify_as_the_page_says, 0, (int)(sizeof receivers / sizeof *receivers));
     TCase *field = suite_case(suite, "field", 60);
     tcase_add_test(field, field_11_customers_errors_are_told_apart);
-    tcase_add_test(field, field_10_a_requeue_survives_its_own_death);
+    tcase_add_test(field, field_10_a_requeue_by_time_survives_its_own_death_and_misses_none);
 }
 
 int main(void) {

@@ -242,6 +242,11 @@ void cluster_shut_down(struct cluster *cluster) {
     server_stop(cluster, SIGINT);
 }
 
+void cluster_start_again(struct cluster *cluster) {
+    ck_assert_int_eq(cluster->postmaster, 0);
+    server_start(cluster);
+}
+
 const char *clusters_url(struct cluster *const *list, int count, const char *target_session_attrs) {
     char *url = strdup("postgresql://postgres@");
     for (int i = 0; i < count; i++) {

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_DAEMONS = 32, MAX_ARGUMENTS = 64, RUN_DEADLINE_MS = 100000 };
+enum { MAX_DAEMONS = 256, MAX_ARGUMENTS = 64, RUN_DEADLINE_MS = 100000 };
 
 static struct daemon *daemons[MAX_DAEMONS];
 static char *log_paths[MAX_DAEMONS];

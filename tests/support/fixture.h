@@ -59,11 +59,14 @@ struct receiver *receiver_start(void);
 const char *receiver_url(const struct receiver *receiver); // "http://127.0.0.1:PORT"
 // What the next requests are answered: status, extra header lines (CRLF) or NULL, delay. Repeats until changed.
 void receiver_answer(struct receiver *receiver, int status, const char *headers, unsigned delay_ms);
+// Requests whose path or body holds text are answered after this delay instead; "" ends it.
+void receiver_delay_some(struct receiver *receiver, const char *text, unsigned delay_ms);
 int receiver_count(struct receiver *receiver);
 void receiver_wait(struct receiver *receiver, int count, unsigned deadline_ms);
 struct received receiver_get(struct receiver *receiver, int index); // views, valid until fixture_close
 const char *received_header(const struct received *received, const char *lower_case_name); // NULL if absent
 int receiver_max_in_flight(struct receiver *receiver);
+int receiver_connections(struct receiver *receiver); // accepted so far
 
 // A plain HTTP GET (blocking): status, and the body in *ret_body (owned by the fixture).
 int http_get(const char *url, const char **ret_body);

@@ -34,6 +34,9 @@ struct receiver {
     int status;
     char *headers;
     unsigned delay_ms;
+    char slow_text[64]; // requests whose path or body holds it are answered after slow_delay_ms instead; "": none
+    unsigned slow_delay_ms;
+    int accepted;
 
     int listen_fd;
     int stop_pipe[2];
@@ -97,11 +100,13 @@ const char *received_header(const struct received *received, const char *lower_c
     return NULL;
 }
 
-static void answer_prepare(struct receiver *receiver, struct connection *connection) {
+static void answer_prepare(struct receiver *receiver, struct connection *connection, const struct received *request) {
     const char *extra = receiver->headers == NULL ? "" : receiver->headers;
     if (asprintf(&connection->answer, "HTTP/1.1 %d Test\r\n%sContent-Length: 2\r\n\r\nok", receiver->status, extra) < 0)
         abort();
-    connection->answer_at_ms = support_now_ms() + receiver->delay_ms;
+    const char *text = receiver->slow_text;
+    bool slow = *text != '\0' && (strstr(request->path, text) != NULL || strstr(request->body, text) != NULL);
+    connection->answer_at_ms = support_now_ms() + (slow ? receiver->slow_delay_ms : receiver->delay_ms);
 }
 
 // Takes one complete request off the connection's bytes; false when there is none yet.
@@ -132,7 +137,7 @@ static bool request_take(struct receiver *receiver, struct connection *connectio
     receiver->requests[receiver->count++] = request;
     if (++receiver->in_flight > receiver->max_in_flight)
         receiver->max_in_flight = receiver->in_flight;
-    answer_prepare(receiver, connection);
+    answer_prepare(receiver, connection, &request);
     pthread_mutex_unlock(&receiver->lock);
     size_t taken = head_length + body_length;
     memmove(connection->bytes, connection->bytes + taken, connection->length - taken);
@@ -225,8 +230,12 @@ static void *receiver_run(void *arg) {
         }
         if (fds[1].revents != 0) {
             int fd = accept4(receiver->listen_fd, NULL, NULL, SOCK_CLOEXEC);
-            if (fd >= 0)
+            if (fd >= 0) {
                 receiver->connections[receiver->connection_count++] = (struct connection){.fd = fd};
+                pthread_mutex_lock(&receiver->lock);
+                receiver->accepted++;
+                pthread_mutex_unlock(&receiver->lock);
+            }
         }
     }
     while (receiver->connection_count > 0)
@@ -266,6 +275,13 @@ void receiver_answer(struct receiver *receiver, int status, const char *headers,
     pthread_mutex_unlock(&receiver->lock);
 }
 
+void receiver_delay_some(struct receiver *receiver, const char *text, unsigned delay_ms) {
+    pthread_mutex_lock(&receiver->lock);
+    snprintf(receiver->slow_text, sizeof(receiver->slow_text), "%s", text);
+    receiver->slow_delay_ms = delay_ms;
+    pthread_mutex_unlock(&receiver->lock);
+}
+
 static int read_int(struct receiver *receiver, const int *field) {
     pthread_mutex_lock(&receiver->lock);
     int value = *field;
@@ -279,6 +295,10 @@ int receiver_count(struct receiver *receiver) {
 
 int receiver_max_in_flight(struct receiver *receiver) {
     return read_int(receiver, &receiver->max_in_flight);
+}
+
+int receiver_connections(struct receiver *receiver) {
+    return read_int(receiver, &receiver->accepted);
 }
 
 void receiver_wait(struct receiver *receiver, int count, unsigned deadline_ms) {
