@@ -58,6 +58,7 @@ grant execute on function rowbell.add_index(text, text[], text, jsonb), rowbell.
 
 grant select on rowbell.streams, rowbell.stream_log to rowbell_gateway;
 grant execute on function rowbell.receipt_status(text) to rowbell_gateway, rowbell_app, rowbell_operator;
+grant execute on function rowbell.stream_reached(bigint) to rowbell_app;
 grant execute on function rowbell.receipt() to public;   -- it tells a writer about its own transaction
 
 grant select on all tables in schema rowbell to rowbell_operator;

@@ -105,3 +105,11 @@ begin
   indexed := pending = 0 and index = 0;
   return next;
 end $$;
+
+-- Whether this server, perhaps a copy that lags, has what the stream told up to this position, so that a read finds it. An entry
+-- is committed after the change that it tells, and a copy replays commits in their order.
+create or replace function rowbell.stream_reached("position" bigint) returns boolean
+language sql stable security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  select exists (select from rowbell.stream_log l where l.stream_id = 1 and l.position >= $1);
+end;

@@ -109,6 +109,7 @@ test('a browser that reconnects in vain is relieved, with a URL that is asked fo
     assert.deepEqual(said.resets, []);
 });
 
+// Field failure 11.
 test('refused connections never cause more than 2 tries in 500 ms', async () => {
     for (const random of [0, 0.001, 0.5, 1 - 2 ** -53]) {
         const w = world();
@@ -223,6 +224,7 @@ test("the browser's own reconnect without an id is a reset too, and the gateway'
     assert.deepEqual(b.said.resets, ['id_unreadable']);
 });
 
+// Field failure 10.
 test('changes of one key within 250 ms are one invalidation, each query once', async () => {
     const w = world();
     const { said, tab } = follow(w.tab({ sharing: false }));

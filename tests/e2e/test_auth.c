@@ -415,7 +415,7 @@ START_TEST(a_long_scope_is_known_by_its_digest_everywhere) {
 }
 END_TEST
 
-// SSE.md, field failure 7.
+// Field failure 7.
 START_TEST(an_expired_credential_ends_the_stream_and_is_401_afterwards) {
     struct gateway gateway = jwt_gateway(WITH("--jwt-leeway", "0s", "--retry", "100ms"));
     const char *token = token_hs256("[\"acme\"]", 2);

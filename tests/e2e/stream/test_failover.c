@@ -143,6 +143,9 @@ START_TEST(twice_to_a_standby_that_lost_the_tail) { // _i: gateways alive, both 
     lose_the_tail(0, _i == 1, watchers, &quiet);
     cluster_start_standby(servers[2], servers[1]);
     lose_the_tail(1, _i == 1, watchers, &quiet);
+    // What the first failover lost is lost for ever, and what it kept is kept.
+    check_resumes(watcher_position_of(&watchers[0], "lost-0-0"), "stream_rewound", NULL);
+    check_resumes(watcher_position_of(&watchers[0], "kept-0-0"), NULL, "after-0-0");
     watcher_free(&watchers[0]);
     watcher_free(&watchers[1]);
     watcher_free(&quiet);
@@ -239,9 +242,41 @@ START_TEST(a_standby_answers_and_only_the_primary_decides_what_is_ahead) {
 }
 END_TEST
 
+// Field failure 13: an event was faster than the copy from which the page was read. Its position can be waited for
+// there.
+START_TEST(field_13_a_copy_that_lags_can_be_waited_for) {
+    struct watcher watchers[2] = {0};
+    char sql[100];
+    world_of_servers();
+    for (int g = 0; g < 2; g++) {
+        watcher_open(&watchers[g], &gateways[g], "/events");
+        watcher_wait_open(&watchers[g]);
+    }
+    post_and_see("old", watchers);
+    cluster_wait_caught_up(servers[1], servers[0]);
+    PGconn *copy = cluster_connect(servers[1]);
+    sql_run(copy, "select pg_wal_replay_pause()");
+    sql_wait(copy, SOON_MS, "select pg_get_wal_replay_pause_state() = 'paused'");
+    post_and_see("new", watchers);
+    PGconn *reader = cluster_connect(servers[1]);
+    sql_run(reader, "set role rowbell_app");
+    snprintf(sql, sizeof sql, "select rowbell.stream_reached(%" PRId64 ")", watcher_position_of(&watchers[0], "old"));
+    ck_assert_str_eq(sql_text(reader, sql), "t");
+    snprintf(sql, sizeof sql, "select rowbell.stream_reached(%" PRId64 ")", watcher_position_of(&watchers[0], "new"));
+    ck_assert_str_eq(sql_text(reader, sql), "f");
+    ck_assert_int_eq(sql_int(copy, "select count(*) from posts where id = 'new'"), 0);
+    sql_run(copy, "select pg_wal_replay_resume()");
+    sql_wait(reader, SOON_MS, sql);
+    ck_assert_int_eq(sql_int(copy, "select count(*) from posts where id = 'new'"), 1);
+    watcher_free(&watchers[0]);
+    watcher_free(&watchers[1]);
+}
+END_TEST
+
 void failover_tests(Suite *suite) {
     TCase *failover = suite_case(suite, "failover", 240);
     tcase_add_loop_test(failover, twice_to_a_standby_that_lost_the_tail, 0, 2);
     tcase_add_test(failover, a_lossless_switchover_resets_nobody);
+    tcase_add_test(failover, field_13_a_copy_that_lags_can_be_waited_for);
     tcase_add_test(failover, a_standby_answers_and_only_the_primary_decides_what_is_ahead);
 }

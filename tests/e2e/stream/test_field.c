@@ -1,5 +1,5 @@
 // What broke in other servers of this sort, each as a test with its number. Elsewhere are: 2 (test_position.c),
-// 5 and 12 (test_property.c), 7 (the suite auth), 10 and 11's other half (the suite client), 13 (receipts).
+// 5 and 12 (test_property.c), 7 (the suite auth), 10 and 11's other half (the suite client), 13 (test_failover.c).
 #include "common/clock.h"
 #include "tests/e2e/stream/world.h"
 #include "tests/support/support.h"
@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,11 +123,21 @@ static bool was_disconnected(void *arg) {
            0;
 }
 
+struct beat {
+    struct sse_client *client;
+    size_t after; // bytes
+};
+
+static bool has_a_heartbeat(void *arg) {
+    const struct beat *beat = arg;
+    return strstr(sse_bytes(beat->client) + beat->after, ":\n\n") != NULL;
+}
+
 START_TEST(field_04_a_client_that_stops_delays_nobody_and_loses_nothing) { // G5, G7
     enum { READERS = 10, ROWS = 12000 };
     PGconn *db = world_database();
     world_relay_and_dispatcher(NULL);
-    struct gateway gateway = gateway_start(NULL);
+    struct gateway gateway = gateway_start(WITH("--heartbeat", "500ms"));
     struct watcher readers[READERS] = {0};
     struct watcher stopped = {0};
     for (int i = 0; i < READERS; i++) {
@@ -150,6 +161,10 @@ START_TEST(field_04_a_client_that_stops_delays_nobody_and_loses_nothing) { // G5
     }
     unsigned with = spread_ms(db, "during", readers, READERS);
     ck_assert_msg(with <= 3 * without + 50, "%u ms without a stopped client, %u ms with one", without, with);
+    for (int i = 0; i < READERS; i++) {
+        struct beat beat = {readers[i].client, strlen(sse_bytes(readers[i].client))};
+        wait_for(has_a_heartbeat, &beat, SOON_MS, "a heartbeat");
+    }
     wait_for(was_disconnected, &gateway, SOON_MS + 10000, "the end of the stopped client");
     // It wakes, takes what the kernel still had, comes back, and is replayed or reset.
     while (watcher_read(&stopped)) {
@@ -196,7 +211,8 @@ static long resident_kib(pid_t pid) {
     return kib;
 }
 
-// An open stream, which is then left: by FIN, by RST, or by a FIN with bytes that nobody read.
+// An open stream, which is then left: by FIN, by RST, by a FIN with bytes that nobody read, or, where we may, without a
+// word: then only the next heartbeat finds nobody there.
 static void come_and_go(int port, int how) {
     static const char request[] = "GET /events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n";
     struct sockaddr_in address = {
@@ -211,6 +227,10 @@ static void come_and_go(int port, int how) {
     if (how == 1) {
         struct linger now = {.l_onoff = 1};
         setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    }
+    if (how == 3) {
+        int on = 1;
+        setsockopt(fd, IPPROTO_TCP, TCP_REPAIR, &on, sizeof on); // needs CAP_NET_ADMIN; else it is a FIN
     }
     close(fd);
 }
@@ -228,16 +248,16 @@ static bool is_back_at_base(void *arg) {
 
 START_TEST(field_06_ten_thousand_abrupt_closes_leave_nothing) {
     world_database();
-    struct base base = {.gateway = gateway_start(NULL)};
+    struct base base = {.gateway = gateway_start(WITH("--heartbeat", "500ms"))};
     for (int i = 0; i < 500; i++) { // what an allocator keeps for good
-        come_and_go(base.gateway.port, i % 3);
+        come_and_go(base.gateway.port, i % 4);
     }
     base.descriptors = 1000000;
     wait_for(is_back_at_base, &base, SOON_MS, "no subscribers");
     base.descriptors = descriptors_of(base.gateway.daemon->pid) + 2; // the metrics' own connection
     long kib = resident_kib(base.gateway.daemon->pid);
     for (int i = 0; i < 10000; i++) {
-        come_and_go(base.gateway.port, i % 3);
+        come_and_go(base.gateway.port, i % 4);
     }
     wait_for(is_back_at_base, &base, SOON_MS, "the base");
 #if !defined(__SANITIZE_ADDRESS__) // which keeps what was freed for a while
