@@ -68,18 +68,19 @@ marked as (
     from matched m
    where e.ctid = any (array(select c.row_id from claimed c))
      and m.type_id = e.type_id and m.scope = coalesce(e.scope, '')
-  returning e.seq, e.occurred_at, m.plain
+  returning e.seq, e.occurred_at, e.type_id, m.scope, m.plain
 ),
 recovered as (
   delete from rowbell.events_set_aside a using marked k where $2::boolean and a.event_seq = k.seq
 ),
+ready as (
+  select s.subscription_id, s.seq from special s join marked k on k.seq = s.seq where s.fate = 'ready'
+),
 queued as (
   insert into rowbell.jobs (subscription_id, event_seq)
-  select u.subscription_id, k.seq
-    from marked k cross join unnest(k.plain) as u(subscription_id)
+  select unnest(k.plain), k.seq from marked k
   union all
-  select s.subscription_id, s.seq from special s join marked k on k.seq = s.seq where s.fate = 'ready'
-  returning subscription_id, event_seq
+  select r.subscription_id, r.seq from ready r
 ),
 set_apart as (
   insert into rowbell.jobs_waiting (subscription_id, event_seq, state, last_class, subject)
@@ -102,17 +103,23 @@ alerted as (
 ),
 woken as (
   -- Dispatchers listen: lane, shard and lowest seq of what arrived.
-  select count(pg_notify('rowbell_jobs', s.kind || ' ' || a.shard || ' ' || a.lowest)) as notified
-    from (select q.subscription_id % 64 as shard, min(q.subscription_id) as subscription_id, min(q.event_seq) as lowest
-            from queued q group by q.subscription_id % 64) a
-    join rowbell.subscriptions s on s.id = a.subscription_id
+  select count(pg_notify('rowbell_jobs', a.kind || ' ' || a.shard || ' ' || a.lowest)) as notified
+    from (select s.kind, s.id % 64 as shard, min(q.event_seq) as lowest
+            from (select unnest(m.plain) as subscription_id, g.event_seq
+                    from (select k.type_id, k.scope, min(k.seq) as event_seq from marked k group by k.type_id, k.scope) g
+                    join matched m on m.type_id = g.type_id and m.scope = g.scope
+                  union all
+                  select r.subscription_id, r.seq from ready r) q
+            join rowbell.subscriptions s on s.id = q.subscription_id
+           group by s.kind, s.id % 64) a
 ),
 done as (
-  select count(*) as events, min(k.occurred_at) as oldest, string_agg(k.seq::text, ' ') as seqs from marked k
+  select count(*) as events, coalesce(sum(cardinality(k.plain)), 0) as plain, min(k.occurred_at) as oldest,
+         string_agg(k.seq::text, ' ') as seqs from marked k
 )
 -- Rows: one.
 select d.events,
-       (select count(*) from queued) as jobs,
+       d.plain + (select count(*) from ready) as jobs,
        coalesce(extract(epoch from clock_timestamp() - d.oldest), 0)::float8 as oldest_age_s,
        t.claimed,
        coalesce(t.highest, 0) as highest,
