@@ -3,6 +3,7 @@
 #include "common/buffer.h"
 #include "common/clock.h"
 #include "tests/support/fixture.h"
+#include "tests/support/gateway.h"
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <openssl/evp.h>
@@ -20,7 +21,6 @@
 enum { SOON_MS = 10000 };
 
 #define SECRET "a secret of forty characters, not fewer!"
-#define WITH(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 // ---- the log ----
 
@@ -56,33 +56,13 @@ static int64_t append(const char *scope, const char *table, const char *prefix, 
 
 // ---- the gateway ----
 
-struct gateway {
-    struct daemon *daemon;
-    int port;
-    int admin_port;
-};
-
-static struct gateway gateway_start(const char *const *extra) {
-    const char *arguments[40] = {"--listen", "127.0.0.1:0", "--log-level", "debug"};
+// It logs all that it ever logs: no secret may be among that.
+static struct gateway gateway_told_all(const char *const *extra) {
+    const char *arguments[40] = {"--log-level", "debug"};
     for (size_t i = 0; extra[i]; i++) {
-        arguments[4 + i] = extra[i];
+        arguments[2 + i] = extra[i];
     }
-    struct gateway gateway = {.daemon = daemon_start("rowbell-gateway", arguments)};
-    daemon_wait_log(gateway.daemon, "stream_ready", SOON_MS);
-    gateway.port = daemon_log_port(gateway.daemon, "listen");
-    gateway.admin_port = daemon_log_port(gateway.daemon, "admin");
-    return gateway;
-}
-
-static double gateway_metric(const struct gateway *gateway, const char *name) {
-    char url[100];
-    char pattern[200];
-    const char *body;
-    snprintf(url, sizeof url, "http://127.0.0.1:%d/metrics", gateway->admin_port);
-    ck_assert_int_eq(http_get(url, &body), 200);
-    snprintf(pattern, sizeof pattern, "\n%s ", name);
-    const char *line = strstr(body, pattern);
-    return line ? strtod(line + strlen(pattern), NULL) : 0;
+    return gateway_start(arguments);
 }
 
 static void wait_gateway(const struct gateway *gateway) {
@@ -311,7 +291,7 @@ static struct gateway jwt_gateway(const char *const *extra) {
         arguments[4 + i] = extra[i];
     }
     fresh_database();
-    return gateway_start(arguments);
+    return gateway_told_all(arguments);
 }
 
 START_TEST(a_token_admits_to_its_scopes_wherever_it_is) {
@@ -459,7 +439,7 @@ START_TEST(rotated_keys_are_followed) {
     fresh_database();
     const char *url = app_start("/jwks");
     app_answer(200, jwks.bytes);
-    struct gateway gateway = gateway_start(WITH("--auth", "jwt", "--jwt-jwks", url));
+    struct gateway gateway = gateway_told_all(WITH("--auth", "jwt", "--jwt-jwks", url));
     check_sees_only(
         &gateway,
         open_as(&gateway, "/events", "Authorization: Bearer %s\r\n", token_eddsa(first, "first", "[\"acme\"]")), "acme",
@@ -508,7 +488,7 @@ START_TEST(a_set_that_is_not_there_at_the_start_admits_nobody) {
     fresh_database();
     const char *url = app_start("/jwks");
     app_answer(500, "");
-    struct gateway gateway = gateway_start(WITH("--auth", "jwt", "--jwt-jwks", url));
+    struct gateway gateway = gateway_told_all(WITH("--auth", "jwt", "--jwt-jwks", url));
     daemon_wait_log(gateway.daemon, "jwks_unavailable", SOON_MS);
     check_come_again(open_as(&gateway, "/events", "Authorization: Bearer %s\r\n", token_eddsa(key, "k", "[\"acme\"]")));
     app_answer(200, jwks.bytes);
@@ -530,7 +510,7 @@ static struct gateway callout_gateway(const char *const *extra) {
         arguments[6 + i] = extra[i];
     }
     fresh_database();
-    return gateway_start(arguments);
+    return gateway_told_all(arguments);
 }
 
 START_TEST(the_application_admits) {
@@ -640,7 +620,7 @@ END_TEST
 START_TEST(a_proxy_s_header_is_believed) {
     fresh_database();
     struct gateway gateway =
-        gateway_start(WITH("--auth", "header", "--trusted-peer", "127.0.0.1/32", "--trusted-peer", "10.0.0.0/8"));
+        gateway_told_all(WITH("--auth", "header", "--trusted-peer", "127.0.0.1/32", "--trusted-peer", "10.0.0.0/8"));
     check_sees_only(&gateway, open_as(&gateway, "/events", "X-Rowbell-Scopes: acme, initech\r\n"), "acme", "globex");
     check_sees_only(&gateway, open_as(&gateway, "/events", "x-rowbell-scopes: acme, initech\r\n"), "initech", "globex");
     check_sees_only(&gateway, open_as(&gateway, "/events", "X-Rowbell-Scopes: a%%2Cb%%C3%%A9\r\n"), "a,b\u00e9", "a");
@@ -664,7 +644,7 @@ END_TEST
 
 START_TEST(a_foreign_peer_s_header_is_not) {
     fresh_database();
-    struct gateway gateway = gateway_start(WITH("--auth", "header", "--trusted-peer", "127.0.0.2/32"));
+    struct gateway gateway = gateway_told_all(WITH("--auth", "header", "--trusted-peer", "127.0.0.2/32"));
     struct sse_client *client =
         open_as(&gateway, "/events", "X-Rowbell-Scopes: acme\r\nX-Forwarded-For: 127.0.0.2\r\n");
     ck_assert_int_eq(status_of(client), 403);
@@ -678,7 +658,7 @@ START_TEST(a_quiet_tenant_is_replayed_its_few) {
     fresh_database();
     // The ring holds next to nothing, so that the log answers.
     struct gateway gateway =
-        gateway_start(WITH("--auth", "header", "--trusted-peer", "127.0.0.1", "--ring", "4", "--max-replay", "50"));
+        gateway_told_all(WITH("--auth", "header", "--trusted-peer", "127.0.0.1", "--ring", "4", "--max-replay", "50"));
     int64_t start = append("'acme'", "posts", "first-", 1);
     append("'globex'", "posts", "globex-", 5000);
     append("'acme'", "posts", "acme-", 20);
@@ -722,7 +702,7 @@ END_TEST
 
 START_TEST(replay_looks_at_a_bounded_number_of_rows) {
     fresh_database();
-    struct gateway gateway = gateway_start(WITH("--auth", "header", "--trusted-peer", "127.0.0.1", "--ring", "4"));
+    struct gateway gateway = gateway_told_all(WITH("--auth", "header", "--trusted-peer", "127.0.0.1", "--ring", "4"));
     int64_t start = append("'acme'", "posts", "first-", 1);
     append("'acme'", "posts", "many-", 50000);
     append("'acme'", "tags", "tag-", 1);
@@ -792,8 +772,9 @@ START_TEST(nobody_ever_sees_anothers_events) {
     unsigned seed = (unsigned)_i + 1;
     bool deliver = _i % 2 == 1;
     fresh_database();
-    struct gateway gateway = gateway_start(WITH("--auth", "header", "--trusted-peer", "127.0.0.1", "--ring",
-                                                _i < 2 ? "16" : "16384", "--unscoped", deliver ? "deliver" : "drop"));
+    struct gateway gateway =
+        gateway_told_all(WITH("--auth", "header", "--trusted-peer", "127.0.0.1", "--ring", _i < 2 ? "16" : "16384",
+                              "--unscoped", deliver ? "deliver" : "drop"));
     struct reader readers[READERS] = {0};
     int64_t begin = append("'t0'", "posts", "begin-", 1);
     for (int r = 0; r < READERS; r++) {

@@ -2,12 +2,12 @@
 // which do what EventSource does: take whole blocks, keep the last id, come back with it.
 #pragma once
 #include "tests/support/fixture.h"
+#include "tests/support/gateway.h"
 #include "tests/support/redis_server.h"
 #include <stdbool.h>
 #include <stdint.h>
 
 enum { SOON_MS = 30000 };
-#define WITH(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 void world_reset(void); // forgets the positions seen; call it first in every test
 // A database with table posts (id text, tenant text) published, scope tenant; returns a connection to it.
@@ -18,17 +18,6 @@ void world_relay_and_dispatcher(const char *redis_url); // NULL: without Redis
 struct tcp_proxy *world_proxy(PGconn *conn, const char **ret_url);
 // Inserts posts key..., each in a transaction of its own.
 void post(PGconn *conn, const char *key);
-
-// ---- gateways ----
-
-struct gateway {
-    struct daemon *daemon;
-    int port;
-    int admin_port;
-};
-struct gateway gateway_start(const char *const *arguments);
-double gateway_metric(const struct gateway *gateway, const char *name); // 0 if absent
-void gateway_kill(struct gateway *gateway);
 
 // ---- watchers ----
 
