@@ -13,15 +13,12 @@
 
 PGconn *db;
 
-// A database of its own, with an installation of its own: clones of one template would share a Redis channel.
 void fresh_database(void) {
     fixture_database();
     db = fixture_connect();
     sql_run(db, "update rowbell.installation set id = replace(gen_random_uuid()::text, '-', '')");
 }
 
-// Appends `count` entries <prefix>0, <prefix>1, ... padded to `key_bytes`, as one batch; says nothing to anybody.
-// Returns the newest position.
 int64_t log_append_quietly(const char *table, const char *prefix, int count, int key_bytes) {
     char sql[1200];
     snprintf(sql, sizeof sql,
@@ -84,7 +81,6 @@ void check_body(struct sse_client *client, const char *format, ...) {
     ck_assert_str_eq(body_of(client), expected);
 }
 
-// Until the gateway has everything that is in the log.
 void wait_gateway(const struct gateway *gateway) {
     uint64_t end = clock_ms() + SOON_MS;
     while (gateway_metric(gateway, "rowbell_stream_position") != (double)log_newest()) {
@@ -92,7 +88,6 @@ void wait_gateway(const struct gateway *gateway) {
     }
 }
 
-// Opens at a position that cannot be resumed, and expects the reset, then an event as usual.
 void check_reset(const struct gateway *gateway, const char *target, const char *header, const char *reason) {
     wait_gateway(gateway);
     struct sse_client *client = sse_open(gateway->port, target, header);
@@ -103,7 +98,6 @@ void check_reset(const struct gateway *gateway, const char *target, const char *
     sse_close(client);
 }
 
-// One request on a connection of its own; returns everything that came back until the server closed.
 const char *request(int port, const char *format, ...) {
     static char answer[65536];
     char text[4000];
