@@ -69,8 +69,10 @@ void waiting_release(struct dispatcher *d, uint64_t now_ms) {
             !(dispatcher_claimable(d) & shard_bit(shard_of(endpoint->id))))
             continue;
         endpoint->release_asked = endpoint_may_release(endpoint, now_ms, RELEASE_MOST);
-        if (endpoint->release_asked)
-            releases[count++] = (struct job_release){.subscription_id = endpoint->id, .count = endpoint->release_asked};
+        if (endpoint->release_asked == 0)
+            continue;
+        releases[count] = (struct job_release){.subscription_id = endpoint->id, .count = endpoint->release_asked};
+        count++;
     }
     if (count) {
         d->releasing = true;
