@@ -95,9 +95,14 @@ results+=("$(ratio fanout_held "$(median <"$run/ratios")")" "$(ratio fanout_long
 # The first 10,000 of a large backlog against 10,000 that wait alone.
 : >"$run/ratios"
 first() {
+    local pid
+    sql checkpoint
     "$build_directory/relay/rowbell-relay" --database-url "$database_url" --log-level warn >/dev/null 2>&1 &
-    local pid=$!
-    while [ "$(sql "select count(*) >= 10000 from rowbell.events where fanned_out_at is not null")" = f ]; do :; done
+    pid=$!
+    sql "do \$\$ declare last bigint := (select min(seq) + 9999 from rowbell.events); begin
+           while not exists (select from rowbell.events where seq = last and fanned_out_at is not null) loop
+             perform pg_sleep(0.01);
+           end loop; end \$\$"
     kill $pid
     wait $pid || true
     sql "select count(*) / extract(epoch from max(f) - min(f)) from (select fanned_out_at as f from rowbell.events

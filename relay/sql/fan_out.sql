@@ -1,4 +1,4 @@
--- The rest of a pass, after `claimed` (row_id, seq, type_id, scope, subject, key, op, data). Not a statement of its own.
+-- The rest of a pass, after `claimed` (row_id, seq, type_id, scope). Not a statement of its own.
 -- Parameter: $2 alone: the event is alone, so that a condition which raises an error is the only thing that fails.
 --
 -- Matches once per distinct (type, scope) of the batch, marks the events, and inserts jobs only from what the marking
@@ -10,12 +10,16 @@ timed as materialized (
          (extract(epoch from clock_timestamp() - statement_timestamp()) * 1000)::float8 as claim_ms
     from claimed c
 ),
+kinds as materialized (
+  select c.type_id, coalesce(c.scope, '') as scope from timed t cross join claimed c group by c.type_id, coalesce(c.scope, '')
+),
 matched as materialized (
   -- plain: subscriptions that get every event of this type and scope. special: whose event has to be looked at.
   select d.type_id, d.scope,
          coalesce(array_agg(s.id order by s.id) filter (where s.plain), '{}') as plain,
-         coalesce(array_agg(s.id order by s.id) filter (where not s.plain), '{}') as special
-    from (select distinct c.type_id, coalesce(c.scope, '') as scope from timed t cross join claimed c) d
+         coalesce(array_agg(s.id order by s.id) filter (where not s.plain), '{}') as special,
+         coalesce(bool_or(not s.plain), false) as has_special
+    from kinds d
     left join rowbell.routes r
       on r.type_id = d.type_id and (r.scope is null or r.scope = d.scope or d.scope = '*')
     left join (select b.id, b.state = 'active' and not b."coalesce" and b.condition is null as plain
@@ -32,15 +36,16 @@ verdicts as materialized (
          -- Coalescing: within the batch, the latest event of a subject stands for those before it.
          case when x."coalesce" and x.verdict = 'true' then max(x.seq) over (
            partition by x.subscription_id, x.subject, x."coalesce" and coalesce(x.verdict = 'true', false)) end as latest
-    from (select c.seq, c.subject, w.subscription_id, w.state, w."coalesce", case when w.ordered then c.subject end as ordered_by,
+    from (select c.seq, e.subject, w.subscription_id, w.state, w."coalesce", case when w.ordered then e.subject end as ordered_by,
                  case when w.condition is null then 'true'
                       when $2::boolean then rowbell.condition_alone(e.data, w.condition)
                       else jsonb_path_query_first_tz(e.data, w.condition, '{}', true) end as verdict
             from wanting w
             join claimed c on c.type_id = w.type_id and coalesce(c.scope, '') = w.scope
-           cross join lateral (select coalesce(c.data, jsonb_build_object(
-                 'table', case when c.key is null then c.subject else left(c.subject, -1 - length(c.key)) end,
-                 'key', coalesce(c.key, ''), 'op', c.op)) as data) e
+           cross join lateral (select v.subject, coalesce(v.data, jsonb_build_object(
+                 'table', case when v.key is null then v.subject else left(v.subject, -1 - length(v.key)) end,
+                 'key', coalesce(v.key, ''), 'op', v.op)) as data
+                                 from rowbell.events v where v.ctid = c.row_id) e
           offset 0) x   -- so that each condition is evaluated once
 ),
 special as materialized (
@@ -62,19 +67,26 @@ special_by_event as materialized (
 marked as (
   update rowbell.events e
      set fanned_out_at = now(), retry_at = null,
-         fanout = case when m.special = '{}' then m.plain
-                       else m.plain || (select s.fanout from special_by_event s where s.seq = e.seq) end,
-         fanout_via = case when m.special <> '{}' then (select s.via from special_by_event s where s.seq = e.seq) end
+         fanout = case when m.has_special then m.plain || (select s.fanout from special_by_event s where s.seq = e.seq)
+                       else m.plain end,
+         fanout_via = case when m.has_special then (select s.via from special_by_event s where s.seq = e.seq) end
     from matched m
    where e.ctid = any (array(select c.row_id from claimed c))
      and m.type_id = e.type_id and m.scope = coalesce(e.scope, '')
   returning e.seq, e.occurred_at, e.type_id, m.scope, m.plain
 ),
+summed as materialized (
+  select m.plain, g.events, g.lowest, g.oldest, g.seqs
+    from (select k.type_id, k.scope, count(*) as events, min(k.seq) as lowest, min(k.occurred_at) as oldest,
+                 string_agg(k.seq::text, ' ') as seqs
+            from marked k group by k.type_id, k.scope) g
+    join matched m on m.type_id = g.type_id and m.scope = g.scope
+),
 recovered as (
   delete from rowbell.events_set_aside a using marked k where $2::boolean and a.event_seq = k.seq
 ),
 ready as (
-  select s.subscription_id, s.seq from special s join marked k on k.seq = s.seq where s.fate = 'ready'
+  select s.subscription_id, s.seq from special s where s.fate = 'ready' and s.seq = any (array(select k.seq from marked k))
 ),
 queued as (
   insert into rowbell.jobs (subscription_id, event_seq)
@@ -85,8 +97,8 @@ queued as (
 set_apart as (
   insert into rowbell.jobs_waiting (subscription_id, event_seq, state, last_class, subject)
   select s.subscription_id, s.seq, s.fate, case when s.fate = 'poisoned' then 'condition' end, s.ordered_by
-    from special s join marked k on k.seq = s.seq
-   where s.fate in ('held', 'poisoned')
+    from special s
+   where s.fate in ('held', 'poisoned') and s.seq = any (array(select k.seq from marked k))
   returning subscription_id, event_seq, state
 ),
 alerted as (
@@ -105,17 +117,16 @@ woken as (
   -- Dispatchers listen: lane, shard and lowest seq of what arrived.
   select count(pg_notify('rowbell_jobs', a.kind || ' ' || a.shard || ' ' || a.lowest)) as notified
     from (select s.kind, s.id % 64 as shard, min(q.event_seq) as lowest
-            from (select unnest(m.plain) as subscription_id, g.event_seq
-                    from (select k.type_id, k.scope, min(k.seq) as event_seq from marked k group by k.type_id, k.scope) g
-                    join matched m on m.type_id = g.type_id and m.scope = g.scope
+            from (select unnest(g.plain) as subscription_id, g.lowest as event_seq from summed g
                   union all
                   select r.subscription_id, r.seq from ready r) q
             join rowbell.subscriptions s on s.id = q.subscription_id
            group by s.kind, s.id % 64) a
 ),
 done as (
-  select count(*) as events, coalesce(sum(cardinality(k.plain)), 0) as plain, min(k.occurred_at) as oldest,
-         string_agg(k.seq::text, ' ') as seqs from marked k
+  select coalesce(sum(g.events), 0)::bigint as events, coalesce(sum(g.events * cardinality(g.plain)), 0)::bigint as plain,
+         min(g.oldest) as oldest, string_agg(g.seqs, ' ') as seqs
+    from summed g
 )
 -- Rows: one.
 select d.events,

@@ -2,7 +2,7 @@
 -- Parameters: $1 its seq, $2 true. Rows: one; see fan_out.sql (0 events: another relay has it, or did it).
 -- Locks: that event. Index: primary key.
 with claimed as materialized (
-  select e.ctid as row_id, e.seq, e.type_id, e.scope, e.subject, e.key, e.op, e.data
+  select e.ctid as row_id, e.seq, e.type_id, e.scope
     from rowbell.events e
    where e.seq = $1::bigint and e.fanned_out_at is null and e.poisoned_at is null
      for update skip locked

@@ -1,4 +1,4 @@
--- The events that failed in the relay, in a table instead of an index of rowbell.events.
+-- The outbox's indexes: the events that failed in the relay are in a table instead of one; the primary key leaves room.
 -- compatible_from: 6
 -- Runs once, as rowbell_owner (with --no-roles: as whoever migrates), in one transaction.
 
@@ -18,3 +18,7 @@ create index events_set_aside_subject on rowbell.events_set_aside (subject, even
 insert into rowbell.events_set_aside
 select e.seq, e.subject, case when e.poisoned_at is null then e.retry_at end
   from rowbell.events e where e.retry_at is not null and e.fanned_out_at is null;
+
+-- Fanning out marks a row once, which gives its key a second entry beside the first. With room for it no page is split then, and
+-- the index is as large afterwards: 4 % of a pass of the relay.
+alter index rowbell.events_pkey set (fillfactor = 50);
