@@ -60,7 +60,7 @@ fill() {
     sql "with e as (insert into rowbell.events (type_id, key, op, subject, fanned_out_at)
            select t.id, i::text, 'create', 'posts/' || i, now() from rowbell.event_types t, generate_series(1, $1) i
             where t.type = 'posts.create' returning seq),
-         s as (select id, row_number() over (order by id) - 1 as n, count(*) over () as total from rowbell.subscriptions where kind = 'webhook')
+         s as (select id, row_number() over (order by id) - 1 as n, count(*) over () as total from rowbell.subscriptions where kind = 'webhook'),
          j as (insert into rowbell.jobs (subscription_id, event_seq) select s.id, e.seq from e join s on s.n = e.seq % s.total
            returning subscription_id % 64 as shard, event_seq)
          select pg_notify('rowbell_jobs', string_agg('webhook ' || shard || ' ' || lowest, ' '))

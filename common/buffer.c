@@ -33,19 +33,38 @@ void buffer_text(struct buffer *buffer, const char *text) {
 }
 
 void buffer_char(struct buffer *buffer, char c) {
-    buffer_append(buffer, &c, 1);
+    reserve(buffer, 1);
+    buffer->bytes[buffer->length++] = c;
+    buffer->bytes[buffer->length] = '\0';
 }
 
+void buffer_int(struct buffer *buffer, int64_t value) {
+    char digits[21]; // of the lowest number, with its sign
+    char *first = digits + sizeof digits;
+    uint64_t left = value < 0 ? -(uint64_t)value : (uint64_t)value;
+    do
+        *--first = (char)('0' + left % 10);
+    while ((left /= 10) > 0);
+    if (value < 0)
+        *--first = '-';
+    buffer_append(buffer, first, (size_t)(digits + sizeof digits - first));
+}
+
+// Written where there is room already, and once more if there was too little.
 void buffer_format(struct buffer *buffer, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     va_list again;
     va_copy(again, arguments);
-    int length = vsnprintf(NULL, 0, format, arguments);
+    reserve(buffer, 0);
+    size_t room = buffer->capacity - buffer->length;
+    int length = vsnprintf(buffer->bytes + buffer->length, room, format, arguments);
     va_end(arguments);
     assert(length >= 0);
-    reserve(buffer, (size_t)length);
-    vsnprintf(buffer->bytes + buffer->length, (size_t)length + 1, format, again);
+    if ((size_t)length >= room) {
+        reserve(buffer, (size_t)length);
+        vsnprintf(buffer->bytes + buffer->length, (size_t)length + 1, format, again);
+    }
     va_end(again);
     buffer->length += (size_t)length;
 }

@@ -14,6 +14,7 @@ struct buffer {
 void buffer_append(struct buffer *buffer, const void *bytes, size_t length);
 void buffer_text(struct buffer *buffer, const char *text);
 void buffer_char(struct buffer *buffer, char c);
+void buffer_int(struct buffer *buffer, int64_t value); // decimal
 void buffer_format(struct buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 // A JSON string with its quotes; bytes that are not valid UTF-8 become U+FFFD. RFC 8259, section 7.
 void buffer_json_string(struct buffer *buffer, const char *text, size_t length);

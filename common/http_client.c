@@ -54,7 +54,8 @@ struct call {
     bool finished;     // done was called
 
     struct http_target target;
-    struct buffer text; // URL and headers, each with its NUL
+    bool has_target, target_allows_http; // target is that of the URL in text: the next call often has the same
+    struct buffer text;                  // URL and headers, each with its NUL
     struct buffer body;
     struct curl_slist headers[HTTP_CALL_MAX_HEADERS + 1];
     struct buffer pin;
@@ -408,6 +409,15 @@ static struct call *call_take(struct http_client *client) {
     return call;
 }
 
+static bool call_set_target(struct call *call, const struct http_call *spec, struct error *ret_error) {
+    if (call->has_target && call->target_allows_http == spec->allow_http &&
+        strcmp(buffer_cstr(&call->text), spec->url) == 0)
+        return true;
+    call->has_target = http_target_parse(call->client->url, spec->url, spec->allow_http, &call->target, ret_error);
+    call->target_allows_http = spec->allow_http;
+    return call->has_target;
+}
+
 // Copies what the caller may free when http_client_send returns. The nodes of the header list point into call->text.
 static bool call_copy(struct call *call, const struct http_call *spec, struct error *ret_error) {
     buffer_clear(&call->text);
@@ -556,8 +566,7 @@ void http_client_send(struct http_client *client, const struct http_call *spec, 
     buffer_clear(&call->answer);
     struct error error;
     struct resolver_answer answer;
-    if (!http_target_parse(client->url, spec->url, spec->allow_http, &call->target, &error) ||
-        !call_copy(call, spec, &error)) {
+    if (!call_set_target(call, spec, &error) || !call_copy(call, spec, &error)) {
         call_fail(call, HTTP_REFUSED, error.text);
     } else if (resolver_peek(client->resolver, call->target.host, &answer)) {
         call->outcome.dns_ms = 0;

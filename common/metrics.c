@@ -63,7 +63,10 @@ static void append_labels(struct buffer *key, const struct metric *metric, const
         if (values[i] == NULL)
             continue;
         size_t length = strcspn(names, ",");
-        buffer_format(key, "%s%.*s=\"", i > 0 ? "," : "", (int)length, names);
+        if (i > 0)
+            buffer_char(key, ',');
+        buffer_append(key, names, length);
+        buffer_text(key, "=\"");
         append_label_value(key, values[i]);
         buffer_char(key, '"');
         names += length;
@@ -78,7 +81,8 @@ static struct series *series_find(int id, enum metric_kind kind, const char *lab
     assert(id >= 0 && id < registry.count);
     const struct metric *metric = &registry.table[id];
     assert(metric->kind == kind);
-    struct buffer key = {0};
+    static struct buffer key; // kept for its memory
+    buffer_clear(&key);
     append_labels(&key, metric, (const char *const[]){label_1, label_2});
     struct series *series = NULL;
     HASH_FIND(hh, registry.series[id], buffer_cstr(&key), key.length, series);
@@ -89,7 +93,6 @@ static struct series *series_find(int id, enum metric_kind kind, const char *lab
             series->buckets = memory_alloc(BUCKETS * sizeof series->buckets[0]);
         HASH_ADD_KEYPTR(hh, registry.series[id], series->key, key.length, series);
     }
-    buffer_free(&key);
     return series;
 }
 

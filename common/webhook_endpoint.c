@@ -2,7 +2,6 @@
 #include "common/memory.h"
 #include "common/pem.h"
 #include <assert.h>
-#include <inttypes.h>
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,11 +202,16 @@ static void list_headers(const struct webhook_endpoint *endpoint, const char *ev
     buffer_text(headers, "content-type: application/json");
     buffer_char(headers, '\0');
     offsets[1] = headers->length;
-    buffer_format(headers, "webhook-id: %s%c", event_id, '\0');
+    buffer_text(headers, "webhook-id: ");
+    buffer_text(headers, event_id);
+    buffer_char(headers, '\0');
     offsets[2] = headers->length;
-    buffer_format(headers, "webhook-timestamp: %" PRId64 "%c", now_s, '\0');
+    buffer_text(headers, "webhook-timestamp: ");
+    buffer_int(headers, now_s);
+    buffer_char(headers, '\0');
     offsets[3] = headers->length;
-    buffer_format(headers, "%s: ", webhook_signer_header(endpoint->signer));
+    buffer_text(headers, webhook_signer_header(endpoint->signer));
+    buffer_text(headers, ": ");
     webhook_signer_sign(endpoint->signer, event_id, now_s, buffer_cstr(body), body->length, headers);
 
     size_t count = 0;

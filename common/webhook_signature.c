@@ -253,10 +253,14 @@ void webhook_signer_sign(struct webhook_signer *signer, const char *id, int64_t 
     const struct style *style = signer->style;
     struct buffer *content = &signer->content;
     buffer_clear(content);
-    if (style->signs & SIGNS_ID)
-        buffer_format(content, "%s.", id);
-    if (style->signs & SIGNS_TIMESTAMP)
-        buffer_format(content, "%" PRId64 ".", timestamp_s);
+    if (style->signs & SIGNS_ID) {
+        buffer_text(content, id);
+        buffer_char(content, '.');
+    }
+    if (style->signs & SIGNS_TIMESTAMP) {
+        buffer_int(content, timestamp_s);
+        buffer_char(content, '.');
+    }
     buffer_append(content, body, body_length);
 
     if (style->opening)

@@ -1,6 +1,7 @@
 #include "dispatcher/pg_array.h"
-#include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 void pg_array_begin(struct buffer *array) {
     buffer_clear(array);
@@ -14,7 +15,7 @@ static void separate(struct buffer *array) {
 
 void pg_array_int(struct buffer *array, int64_t value) {
     separate(array);
-    buffer_format(array, "%" PRId64, value);
+    buffer_int(array, value);
 }
 
 void pg_array_number(struct buffer *array, double value) {
@@ -23,7 +24,12 @@ void pg_array_number(struct buffer *array, double value) {
         return;
     }
     separate(array);
-    buffer_format(array, "%.3f", value);
+    int64_t thousandths = llround(value * 1000);
+    buffer_int(array, thousandths / 1000);
+    buffer_append(array,
+                  (const char[]){'.', (char)('0' + thousandths / 100 % 10), (char)('0' + thousandths / 10 % 10),
+                                 (char)('0' + thousandths % 10)},
+                  4);
 }
 
 void pg_array_text(struct buffer *array, const char *text) {
@@ -33,10 +39,14 @@ void pg_array_text(struct buffer *array, const char *text) {
     }
     separate(array);
     buffer_char(array, '"');
-    for (const char *c = text; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            buffer_char(array, '\\');
-        buffer_char(array, *c);
+    for (;;) {
+        size_t plain = strcspn(text, "\"\\");
+        buffer_append(array, text, plain);
+        text += plain;
+        if (*text == '\0')
+            break;
+        buffer_char(array, '\\');
+        buffer_char(array, *text++);
     }
     buffer_char(array, '"');
 }

@@ -1,7 +1,7 @@
 // The happy path: a stream is woken (NOTIFY, or the poll floor), one batch of two statements takes its turn and appends
-// up to 500 entries, they are published, and the stream is appended to again at once until nothing comes back.
+// up to 500 entries, they are published, and the stream is appended to again at once as long as a burst comes back.
 //
-//   IDLE --woken--> APPENDING --rows--> APPENDING ... --none--> IDLE
+//   IDLE --woken--> APPENDING --burst--> APPENDING ... --few--> IDLE
 //                       |--fault of the system--> IDLE, again after a backoff
 //                       `--fault of the data--> LISTING --> TRYING each job alone --> IDLE
 //
@@ -31,6 +31,7 @@ enum {
     STOP_MS = 5000,
     UNREADY_MS = 15000,
     SUSPECTS_MOST = 500, // the literal in stream_suspects.sql
+    BURST_ENTRIES = 100, // after fewer than that, what came meanwhile is told by NOTIFY
 };
 static const char lane[] = "sse";
 
@@ -192,7 +193,7 @@ static void batch_done(void *arg, const struct db_reply *reply, const struct err
     if (!error) {
         backoff_reset(&stream->system_backoff);
         appended(stream, reply->results[1]);
-        stream->woken = stream->woken || PQntuples(reply->results[1]) > 0;
+        stream->woken = stream->woken || PQntuples(reply->results[1]) >= BURST_ENTRIES;
     } else if (is_data_fault(error) && !stream->sse->stopping) {
         log_warn("append_isolating", LOG_INT("stream", stream->id), LOG_TEXT("error", error->text));
         list_suspects(stream);

@@ -12,7 +12,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { RETRIES_EVERY_MS = 1000, LINGER_STEP_MS = 1, LINGER_PASSES = 5, FIRST_POLL_MS = 5 };
+enum { RETRIES_EVERY_MS = 1000, LINGER_STEP_MS = 1, LINGER_PASSES = 10, FIRST_POLL_MS = 5 };
 
 static const char *const state_names[] = {
     [RELAY_DOWN] = "down",           [RELAY_PASSING] = "passing",         [RELAY_LISTING] = "listing",
@@ -45,6 +45,7 @@ static uint64_t now(const struct relay *relay) {
 
 static void pass(struct relay *relay) {
     move(relay, RELAY_PASSING);
+    bool hardly = relay->idle_passes > 0 && !relay->woken;
     relay->woken = false;
     uint64_t now_ms = now(relay);
     int64_t mark = low_water_next(&relay->water, now_ms);
@@ -52,7 +53,7 @@ static void pass(struct relay *relay) {
         mark = 0;
     if (mark == 0)
         relay->swept_ms = now_ms;
-    relay->store->pass(relay->store->arg, mark, low_water_wants_sample(&relay->water, now_ms));
+    relay->store->pass(relay->store->arg, mark, low_water_wants_sample(&relay->water, now_ms), hardly);
 }
 
 static void list(struct relay *relay, enum relay_suspects which) {
@@ -109,7 +110,7 @@ static void rest(struct relay *relay) {
         relay->store->wait(relay->store->arg, asleep_ms(relay));
     } else if (relay->idle_passes < LINGER_PASSES) {
         move(relay, RELAY_LINGERING);
-        relay->store->wait(relay->store->arg, LINGER_STEP_MS * (relay->idle_passes + 1));
+        relay->store->wait(relay->store->arg, LINGER_STEP_MS);
     } else {
         move(relay, RELAY_FALLING_ASLEEP);
         relay->awake = false;

@@ -7,7 +7,7 @@
 //                 nothing left              several times              the lock is back
 //   PASSING --------------------> LINGERING ----------> FALLING_ASLEEP ------------> PASSING (once more, for who
 //   committed
-//    ^ ^ ^ ^--- more --+          | 10 ms |                                             | meanwhile)
+//    ^ ^ ^ ^--- more --+          | 1 ms  |                                             | meanwhile)
 //    | | |             |          +-------+                                             v nothing
 //    | | |   NOTIFY, poll, sweep, retries due                                        ASLEEP
 //    | | +------------------------------------------------------------------------------+

@@ -35,7 +35,8 @@ enum relay_suspects {
 
 struct relay_store {
     void *arg;
-    void (*pass)(void *arg, int64_t mark, bool sample);
+    // hardly: it will hardly find an event, so look first whether there is one.
+    void (*pass)(void *arg, int64_t mark, bool sample, bool hardly);
     void (*list)(void *arg, enum relay_suspects which);
     void (*pass_one)(void *arg, int64_t seq);
     void (*fail)(void *arg, const struct relay_suspect *suspect, const char *reason);

@@ -91,11 +91,9 @@ static void on_fail(void *arg, const struct db_reply *reply, const struct error 
     relay_on_fail(store->options.relay, counted, poisoned, error);
 }
 
-static void port_pass(void *arg, int64_t mark, bool sample) {
-    struct relay_store_pg *store = arg;
-    store->mark = mark;
+static void send_pass(struct relay_store_pg *store, bool sample) {
     char text[24];
-    snprintf(text, sizeof text, "%" PRId64, mark);
+    snprintf(text, sizeof text, "%" PRId64, store->mark);
     struct db_batch *batch = db_batch_begin(store->conn);
     if (sample) {
         db_batch_add(batch, &sql_sample_sequence, 0, NULL);
@@ -103,6 +101,35 @@ static void port_pass(void *arg, int64_t mark, bool sample) {
     }
     db_batch_add(batch, &sql_pass, 2, (const char *const[]){text, "false"});
     db_batch_send(batch, OPERATION_DEADLINE_MS, on_pass, store);
+}
+
+static void on_waiting(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct relay_store_pg *store = arg;
+    if (error) {
+        relay_on_pass(store->options.relay, NULL, error);
+        return;
+    }
+    const PGresult *row = reply->results[0];
+    if (PQgetvalue(row, 0, 0)[0] == 't') {
+        send_pass(store, false);
+        return;
+    }
+    struct relay_pass none = {.claim = {.mark = store->mark,
+                                        .claim_ms = strtod(PQgetvalue(row, 0, 1), NULL),
+                                        .xmin = strtoull(PQgetvalue(row, 0, 2), NULL, 10)}};
+    relay_on_pass(store->options.relay, &none, NULL);
+}
+
+static void port_pass(void *arg, int64_t mark, bool sample, bool hardly) {
+    struct relay_store_pg *store = arg;
+    store->mark = mark;
+    if (sample || !hardly) {
+        send_pass(store, sample);
+        return;
+    }
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, mark);
+    db_query(store->conn, &sql_waiting, 1, (const char *const[]){text}, OPERATION_DEADLINE_MS, on_waiting, store);
 }
 
 static void port_pass_one(void *arg, int64_t seq) {

@@ -38,6 +38,18 @@ START_TEST(buffer_keeps_every_byte) {
 }
 END_TEST
 
+START_TEST(buffer_int_writes_any_number) {
+    struct buffer buffer = {0};
+    static const int64_t numbers[] = {0, 7, -1, 1000000, INT64_MAX, INT64_MIN};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        buffer_int(&buffer, numbers[i]);
+        buffer_char(&buffer, ' ');
+    }
+    ck_assert_str_eq(buffer.bytes, "0 7 -1 1000000 9223372036854775807 -9223372036854775808 ");
+    buffer_free(&buffer);
+}
+END_TEST
+
 START_TEST(buffer_format_longer_than_its_room) {
     struct buffer buffer = {0};
     buffer_text(&buffer, "<");
@@ -121,6 +133,7 @@ void buffer_tests(Suite *suite) {
     TCase *buffer = suite_case(suite, "buffer", 10);
     tcase_add_test(buffer, buffer_is_always_a_c_string);
     tcase_add_test(buffer, buffer_keeps_every_byte);
+    tcase_add_test(buffer, buffer_int_writes_any_number);
     tcase_add_test(buffer, buffer_format_longer_than_its_room);
     tcase_add_test(buffer, buffer_consume_drops_the_first_bytes);
     tcase_add_test_raise_signal(buffer, buffer_consume_more_than_there_is_is_a_bug, SIGABRT);
