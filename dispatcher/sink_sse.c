@@ -193,7 +193,9 @@ static void batch_done(void *arg, const struct db_reply *reply, const struct err
     if (!error) {
         backoff_reset(&stream->system_backoff);
         appended(stream, reply->results[1]);
-        stream->woken = stream->woken || PQntuples(reply->results[1]) >= BURST_ENTRIES;
+        // With --once nobody may be there to tell: it is drained when nothing came.
+        int again = stream->sse->options.on_drained ? 1 : BURST_ENTRIES;
+        stream->woken = stream->woken || PQntuples(reply->results[1]) >= again;
     } else if (is_data_fault(error) && !stream->sse->stopping) {
         log_warn("append_isolating", LOG_INT("stream", stream->id), LOG_TEXT("error", error->text));
         list_suspects(stream);
