@@ -492,7 +492,6 @@ static void connection_new(struct http_server *server, int fd, const struct sock
         connection_close(connection);
         return;
     }
-    uv_tcp_nodelay(connection->tcp, 1);
     if (turned_away)
         connection_refuse(connection, 503);
     else
@@ -561,6 +560,7 @@ static bool listener_bind(struct http_server *server, const struct http_server_o
     server->listen_fd = fd;
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
         (options->reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) != 0) ||
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) != 0 || // what is accepted inherits it
         bind(fd, (struct sockaddr *)&address, size) != 0 || listen(fd, BACKLOG) != 0 ||
         getsockname(fd, (struct sockaddr *)&address, &size) != 0) {
         int error = uv_translate_sys_error(errno);

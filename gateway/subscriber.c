@@ -139,20 +139,22 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf) {
     }
 }
 
-// Each call is a twentieth of what a connection costs, so keepalive is left out where heartbeats do its work: they are
-// unanswered data, which TCP_USER_TIMEOUT ends.
+// Each call is a twentieth of what a connection costs: TCP_NODELAY is the listener's, and keepalive is left out where
+// heartbeats do its work: they are unanswered data, which TCP_USER_TIMEOUT ends.
 static void socket_tune(const struct subscribers *all, int fd) {
     static const struct {
         int level;
         int name;
         int value;
     } settings[] = {
-        {SOL_SOCKET, SO_SNDBUF, SEND_BUFFER_BYTES},         {IPPROTO_TCP, TCP_NODELAY, 1},
-        {IPPROTO_TCP, TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS}, {SOL_SOCKET, SO_KEEPALIVE, 1},
-        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S},      {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
+        {SOL_SOCKET, SO_SNDBUF, SEND_BUFFER_BYTES},
+        {IPPROTO_TCP, TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS},
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S},
+        {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
         {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES},
     };
-    enum { WITHOUT_KEEPALIVE = 3, ALL = sizeof settings / sizeof settings[0] };
+    enum { WITHOUT_KEEPALIVE = 2, ALL = sizeof settings / sizeof settings[0] };
     size_t count = all->options.heartbeat_ms <= 1000 * KEEPALIVE_IDLE_S ? WITHOUT_KEEPALIVE : ALL;
     for (size_t i = 0; i < count; i++) {
         // Without them a stream still works.
