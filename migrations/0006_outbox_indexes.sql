@@ -1,6 +1,8 @@
 -- The outbox's indexes: the events that failed in the relay are in a table instead of one; the primary key leaves room.
 -- compatible_from: 6
 -- Runs once, as rowbell_owner (with --no-roles: as whoever migrates), in one transaction.
+-- Stop the relays of an earlier version first: compatible_from keeps them from connecting again, but one that is connected would
+-- set events aside without listing them.
 
 -- Each index of the outbox, partial or not, costs every captured statement 7 % of what capture costs; failures are few.
 drop index rowbell.events_set_aside;

@@ -5,8 +5,9 @@
 -- the lowest number that the transaction's events can have.
 
 -- A number below those of all events whose transaction began at the moment or later. An event's number is taken before its time
--- (occurred_at): one with an earlier time had its number before the moment. Found by bisection over events_pkey, which is sound
--- whatever the order of times, and leaves at most 200 numbers more than need be where times rise with numbers.
+-- (occurred_at): one with an earlier time had its number before the moment, as long as the clock is not set back meanwhile. Found by
+-- bisection over events_pkey: a time that is late for its number costs a longer look, never an event; where times rise with
+-- numbers, at most 200 numbers more than need be are left.
 create or replace function rowbell.seq_before(moment timestamptz) returns bigint
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
