@@ -80,7 +80,9 @@ begin atomic
   select count(*) from gone;
 end;
 
--- Jobs of subscriptions that are gone: a relay's older snapshot may have made them after the removal. Returns how many went.
+-- What belongs to something that is gone: jobs of a removed subscription (a relay's older snapshot may have made them after the
+-- removal), and entries of events_set_aside whose event a person deleted, which would keep their subject waiting for ever. Returns how
+-- many went.
 create or replace function rowbell.prune_orphans(most int default 1000) returns bigint
 language sql security definer set search_path = pg_catalog, pg_temp
 begin atomic
@@ -107,8 +109,14 @@ begin atomic
              select o.at from waiting_ids i cross join lateral (
                select k.ctid as at from rowbell.jobs_waiting k where k.subscription_id = i.id limit most) o
               where not exists (select from rowbell.subscriptions s where s.id = i.id)))
+    returning 1),
+  set_aside as (
+    delete from rowbell.events_set_aside a
+     where a.ctid = any (array(
+             select b.ctid from rowbell.events_set_aside b
+              where (select e.fanned_out_at is null from rowbell.events e where e.seq = b.event_seq limit 1) is not true limit most))
     returning 1)
-  select (select count(*) from ready) + (select count(*) from waiting);
+  select (select count(*) from ready) + (select count(*) from waiting) + (select count(*) from set_aside);
 end;
 
 -- Disables webhooks that had no success for so long although they were tried; their jobs are held, and an alert says so. Returns how

@@ -280,6 +280,25 @@ START_TEST(a_poisoned_event_parks_its_subject_until_it_is_skipped) {
 }
 END_TEST
 
+START_TEST(an_event_that_was_deleted_by_hand_blocks_nobody) {
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    int subscription = webhook(conn, "w", receiver, ", \"ordered\": true");
+    static const char *subjects[] = {"posts/1", "posts/1"};
+    sql_run(conn, "insert into posts values (1); update rowbell.events set retry_at = now() + interval '1 h';"
+                  "insert into rowbell.events_set_aside select seq, subject, retry_at from rowbell.events");
+    record(conn, subscription, subjects, 2);
+    struct daemon *daemon = start(webhook_only);
+    sql_wait(conn, WAIT_MS, "select count(*) = 2 from rowbell.jobs_waiting where blocked");
+    stop(daemon);
+    sql_run(conn, "delete from rowbell.events where op = 'create'");
+    start(webhook_only); // housekeeping begins with all of its chores
+    receiver_wait(receiver, 2, WAIT_MS);
+    in_order(receiver, "posts/1");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.events_set_aside"), 0);
+}
+END_TEST
+
 // A receiver that gives an event up: cancelled, nobody's fault, and what it blocked goes on.
 START_TEST(abort_message_cancels_and_is_no_poison) {
     PGconn *conn = fresh();
@@ -498,6 +517,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(ordered, a_poisoned_job_parks_its_subject_alone);
     tcase_add_test(ordered, ordered_waits_for_what_is_not_fanned_out_yet);
     tcase_add_test(ordered, a_poisoned_event_parks_its_subject_until_it_is_skipped);
+    tcase_add_test(ordered, an_event_that_was_deleted_by_hand_blocks_nobody);
     tcase_add_loop_test(ordered, abort_message_cancels_and_is_no_poison, 0, 2);
     TCase *housekeeping = suite_case(suite, "housekeeping", 60);
     tcase_add_test(housekeeping, retention_takes_what_is_done_and_nothing_else);
