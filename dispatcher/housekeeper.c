@@ -32,23 +32,29 @@ enum chore_id {
     DISABLE_FAILING,
     UNBLOCK,
     BACKLOG,
+    LIST_SET_ASIDE,
     CHORES
 };
+
+// A walk's step goes on after the seq that the one before it told; the chore begins anew the next time, or where it
+// was.
+enum { ANEW = -1, ONWARDS = -2 };
 
 static const struct chore {
     const char *name;
     const struct db_statement *statement;
     unsigned every_ms;
-    int full; // a step that did so many is followed by another; 0: never
+    int full; // a step that did so many is followed by another; 0: never; or a walk
 } chores[CHORES] = {
     [FOLLOW_FAILOVER] = {"failover_followed", &sql_follow_failover, 5000, 0},
-    [PRUNE_EVENTS] = {"events_pruned", &sql_prune_events, 60000, 0}, // by its cursor
+    [PRUNE_EVENTS] = {"events_pruned", &sql_prune_events, 60000, ANEW},
     [PRUNE_ATTEMPTS] = {"attempts_pruned", &sql_prune_attempts, 60000, 5000},
     [PRUNE_STREAM] = {"stream_log_pruned", &sql_prune_stream_log, 60000, 5000},
     [PRUNE_ORPHANS] = {"orphans_pruned", &sql_prune_orphans, 60000, 1000},
     [DISABLE_FAILING] = {"subscriptions_disabled", &sql_disable_failing, 60000, 0},
     [UNBLOCK] = {"subjects_unblocked", &sql_unblock_subjects, 5000, 0},
     [BACKLOG] = {"backlog_alerted", &sql_alert_backlog, 30000, 0},
+    [LIST_SET_ASIDE] = {"set_aside_listed", &sql_list_set_aside, 60000, ONWARDS},
 };
 
 struct housekeeper {
@@ -57,8 +63,8 @@ struct housekeeper {
     long age_ms[CHORES]; // the parameter of those that have one
     bool has_age[CHORES];
     uint64_t due_ms[CHORES];
-    int64_t done[CHORES]; // since the chore began
-    int64_t after_seq;    // PRUNE_EVENTS: how far it came
+    int64_t done[CHORES];      // since the chore began
+    int64_t after_seq[CHORES]; // how far a walk came
     bool locked, busy, closing;
     uint64_t lock_at_ms;
     enum chore_id running;
@@ -98,9 +104,12 @@ static void step_done(void *arg, const struct db_reply *reply, const struct erro
         int64_t count = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
         self->done[id] += count;
         more = chores[id].full > 0 && count >= chores[id].full;
-        if (id == PRUNE_EVENTS) {
+        if (chores[id].full < 0) {
             more = !PQgetisnull(result, 0, 1);
-            self->after_seq = more ? strtoll(PQgetvalue(result, 0, 1), NULL, 10) : 0;
+            if (more)
+                self->after_seq[id] = strtoll(PQgetvalue(result, 0, 1), NULL, 10);
+            else if (chores[id].full == ANEW)
+                self->after_seq[id] = 0;
         }
     } else if (error->code != ERROR_CANCELLED && self->locked) {
         log_warn("housekeeping_failed", LOG_TEXT("chore", chores[id].name), LOG_TEXT("error", error->text));
@@ -113,12 +122,16 @@ static void step_done(void *arg, const struct db_reply *reply, const struct erro
 
 static void take_step(struct housekeeper *self, enum chore_id id) {
     char age[24], after[24];
+    const char *values[2];
+    int count = 0;
     snprintf(age, sizeof age, "%ld", self->age_ms[id]);
-    snprintf(after, sizeof after, "%" PRId64, self->after_seq);
+    snprintf(after, sizeof after, "%" PRId64, self->after_seq[id]);
+    if (self->has_age[id])
+        values[count++] = age;
+    if (chores[id].full < 0)
+        values[count++] = after;
     self->running = id;
     self->busy = true;
-    const char *values[] = {age, after};
-    int count = id == PRUNE_EVENTS ? 2 : self->has_age[id] ? 1 : 0;
     db_query(self->conn, chores[id].statement, count, values, STEP_DEADLINE_MS, step_done, self);
 }
 

@@ -35,7 +35,7 @@ grant execute on function rowbell.hold_jobs(int), rowbell.event_id(timestamptz, 
 grant execute on function rowbell.prune_events(bigint, bigint, int), rowbell.prune_attempts(bigint, int),
   rowbell.prune_stream_log(bigint, int) to rowbell_dispatcher, rowbell_operator;
 grant execute on function rowbell.prune_orphans(int), rowbell.disable_failing(bigint), rowbell.unblock_subjects(int),
-  rowbell.alert_backlog(bigint, bigint), rowbell.follow_failover() to rowbell_dispatcher;
+  rowbell.alert_backlog(bigint, bigint), rowbell.list_set_aside(bigint, int), rowbell.follow_failover() to rowbell_dispatcher;
 -- Index subscriptions. The tables that they cover are the application's: grant select on them to rowbell_dispatcher.
 grant select on rowbell.published to rowbell_dispatcher;
 grant select, insert, update, delete on rowbell.search, rowbell.index_walks to rowbell_dispatcher;

@@ -81,8 +81,8 @@ begin atomic
 end;
 
 -- What belongs to something that is gone: jobs of a removed subscription (a relay's older snapshot may have made them after the
--- removal), and entries of events_set_aside whose event a person deleted, which would keep their subject waiting for ever. Returns how
--- many went.
+-- removal), and entries of events_set_aside whose event a person deleted, or a relay older than version 6 fanned out: they would keep
+-- their subject waiting for ever. Returns how many went.
 create or replace function rowbell.prune_orphans(most int default 1000) returns bigint
 language sql security definer set search_path = pg_catalog, pg_temp
 begin atomic
@@ -118,6 +118,42 @@ begin atomic
     returning 1)
   select (select count(*) from ready) + (select count(*) from waiting) + (select count(*) from set_aside);
 end;
+
+-- What a relay older than version 6 of the schema, still connected, does to events without saying it in events_set_aside: sets them aside,
+-- so that no newer relay would retry them, and poisons them. Looks at no more than so many events after a seq (0 to begin), and only
+-- below those that wait for their first pass, so that whoever goes on from there has seen each event once; one that is committed late,
+-- below that, is found by the next housekeeper. A month after the migration no such relay is left. Returns how many entries were set
+-- right, and the last seq that was looked at (NULL: there were not so many; the next look begins where this one did).
+create or replace function rowbell.list_set_aside(after_seq bigint default 0, most int default 5000)
+returns table (listed bigint, last_seq bigint)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+declare
+  corrected bigint;
+begin
+  update rowbell.events_set_aside a set retry_at = null
+   where a.retry_at < now() - interval '1 minute'
+     and (select e.poisoned_at is not null from rowbell.events e where e.seq = a.event_seq limit 1);
+  get diagnostics corrected = row_count;
+  with looked as materialized (
+    select e.seq, e.subject, e.fanned_out_at, e.retry_at, e.poisoned_at
+      from rowbell.events e
+     where e.seq > after_seq
+       and e.seq < coalesce((select c.seq from rowbell.events c
+                              where c.fanned_out_at is null and c.poisoned_at is null and c.retry_at is null
+                              order by c.seq limit 1), 9223372036854775807)
+       and exists (select from rowbell.migrations m where m.version = 6 and m.applied_at > now() - interval '30 days')
+     order by e.seq limit most),
+  added as (
+    insert into rowbell.events_set_aside (event_seq, subject, retry_at)
+    select l.seq, l.subject, case when l.poisoned_at is null then l.retry_at end
+      from looked l where l.fanned_out_at is null and l.retry_at is not null
+    on conflict (event_seq) do nothing
+    returning 1)
+  select corrected + (select count(*) from added), case when count(*) = most then max(l.seq) end
+    into listed, last_seq from looked l;
+  return next;
+end $$;
 
 -- Disables webhooks that had no success for so long although they were tried; their jobs are held, and an alert says so. Returns how
 -- many. Enabled again, the time begins anew.

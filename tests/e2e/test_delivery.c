@@ -503,6 +503,57 @@ START_TEST(what_nobody_would_notice_is_noticed) {
 }
 END_TEST
 
+// A relay of before version 6 that stayed connected writes nothing into events_set_aside.
+START_TEST(what_an_older_relay_set_aside_is_retried_and_can_be_requeued) {
+    PGconn *conn = fresh();
+    sql_run(conn,
+            "insert into posts select generate_series(1, 4);"
+            "update rowbell.events set retry_at = now() - interval '1 h', fanout_attempts = 1 where key <> '4';"
+            "update rowbell.events set poisoned_at = now(), fanout_attempts = 5 where key in ('2', '3');"
+            "insert into rowbell.events_set_aside select seq, subject, retry_at from rowbell.events where key = '3'");
+    ck_assert_int_eq(sql_int(conn, "select rowbell.requeue_events(dry_run => true)"), 0);
+    struct daemon *daemon = start(webhook_only);
+    sql_wait(conn, WAIT_MS, "select count(*) = 3 from rowbell.events_set_aside");
+    ck_assert_str_eq(sql_text(conn,
+                              "select string_agg(concat_ws(' ', a.subject, (a.retry_at is null)::text), ', ' order "
+                              "by a.subject) from rowbell.events_set_aside a"),
+                     "posts/1 false, posts/2 true, posts/3 true");
+    daemon_wait_log(daemon, "event=set_aside_listed process=rowbell-dispatcher count=3", WAIT_MS);
+    daemon_start("rowbell-relay", (const char *const[]){NULL});
+    sql_wait(conn, WAIT_MS, "select count(*) = 2 from rowbell.events where fanned_out_at is not null");
+    ck_assert_int_eq(sql_int(conn, "select rowbell.requeue_events()"), 2);
+    sql_wait(conn, WAIT_MS, "select count(*) = 4 from rowbell.events where fanned_out_at is not null");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.events_set_aside"), 0);
+}
+END_TEST
+
+// Two events a step; seqs count from 4294967296.
+static const char *list_after(PGconn *conn, int seq) {
+    char sql[200];
+    snprintf(
+        sql, sizeof sql,
+        "select concat_ws(' ', l.listed, l.last_seq - 4294967296) from rowbell.list_set_aside(4294967296 + %d, 2) l",
+        seq);
+    return sql_text(conn, sql);
+}
+
+START_TEST(the_look_for_events_of_older_relays_is_bounded) {
+    PGconn *conn = fresh();
+    sql_run(conn, "insert into posts select generate_series(0, 5);"
+                  "update rowbell.events set fanned_out_at = now() where key in ('0', '1', '2');"
+                  "update rowbell.events set retry_at = now() where key in ('3', '5')");
+    ck_assert_str_eq(list_after(conn, 0), "0 2");
+    ck_assert_str_eq(list_after(conn, 2), "1"); // 4 waits for its first pass: what is to become of it is not known yet
+    sql_run(conn, "update rowbell.events set fanned_out_at = now() where key = '4'");
+    ck_assert_str_eq(list_after(conn, 2), "0 4");
+    // A month after the migration nobody looks any more.
+    sql_run(conn, "update rowbell.migrations set applied_at = applied_at - interval '31 days'");
+    ck_assert_str_eq(list_after(conn, 4), "0");
+    sql_run(conn, "update rowbell.migrations set applied_at = applied_at + interval '31 days'");
+    ck_assert_str_eq(list_after(conn, 4), "1");
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *endpoint = suite_case(suite, "endpoint", 90);
     tcase_add_test(endpoint, a_rate_is_spread_and_exact_while_owners_change);
@@ -522,6 +573,8 @@ static void add_tests(Suite *suite) {
     TCase *housekeeping = suite_case(suite, "housekeeping", 60);
     tcase_add_test(housekeeping, retention_takes_what_is_done_and_nothing_else);
     tcase_add_test(housekeeping, what_nobody_would_notice_is_noticed);
+    tcase_add_test(housekeeping, what_an_older_relay_set_aside_is_retried_and_can_be_requeued);
+    tcase_add_test(housekeeping, the_look_for_events_of_older_relays_is_bounded);
     TCase *crash = suite_case(suite, "crash", 60);
     tcase_add_test(crash, a_job_that_kills_its_dispatcher_is_found_alone);
     tcase_add_test(crash, a_killed_owner_holds_a_busy_endpoint_for_seconds_only);
