@@ -1,41 +1,22 @@
 // event: what happened, and where it went.
-#include "cli/arguments.h"
 #include "cli/command.h"
 #include "cli/connect.h"
+#include "cli/list.h"
 #include "cli/output.h"
 #include "cli/parameters.h"
 #include "cli/sql.h"
 #include <stdio.h>
-#include <string.h>
 
 static const char *const event_states[] = {"pending", "retrying", "poisoned", "cancelled", "fanned-out", NULL};
 
 bool run_event_list(struct cli *cli, struct error *ret_error) {
-    int64_t limit = 50;
-    char limit_text[24];
-    if (!option_integer(cli, "limit", 1, 100000, &limit, ret_error) ||
-        !option_choice(cli, "state", event_states, ret_error))
-        return false;
-    snprintf(limit_text, sizeof(limit_text), "%lld", (long long)limit);
-    const char *values[] = {limit_text, option_value(cli, "type"), option_value(cli, "state")};
-    PGresult *rows;
-    if (!cli_connect(cli, CONNECT_FOR_WORK, ret_error) || !cli_query(cli, &sql_event_list, 3, values, &rows, ret_error))
-        return false;
-    output_rows(rows, cli->json);
-    PQclear(rows);
-    return true;
-}
-
-static bool check_event(const char *event, struct error *ret_error) {
-    return parameter_is_event(event) ||
-           error_set(ret_error, ERROR_USAGE, "%s is not an event: give its number or UUID, as in rowbell event list",
-                     event);
+    return list_some(cli, &sql_event_list, event_states, "type", ret_error);
 }
 
 bool run_event_cancel(struct cli *cli, struct error *ret_error) {
     const char *id = cli->arguments[0];
     PGresult *result = NULL;
-    if (!check_event(id, ret_error) || !cli_connect(cli, CONNECT_FOR_WORK, ret_error) ||
+    if (!parameter_event(id, ret_error) || !cli_connect(cli, CONNECT_FOR_WORK, ret_error) ||
         !cli_query(cli, &sql_event_cancel, 1, &id, &result, ret_error))
         return false;
     bool found =
@@ -56,7 +37,7 @@ bool run_event_cancel(struct cli *cli, struct error *ret_error) {
 
 bool run_event_show(struct cli *cli, struct error *ret_error) {
     const char *id = cli->arguments[0];
-    if (!check_event(id, ret_error))
+    if (!parameter_event(id, ret_error))
         return false;
     PGresult *event = NULL, *fanout = NULL, *attempts = NULL;
     bool ok =

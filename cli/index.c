@@ -2,6 +2,7 @@
 #include "cli/arguments.h"
 #include "cli/command.h"
 #include "cli/connect.h"
+#include "cli/list.h"
 #include "cli/output.h"
 #include "cli/parameters.h"
 #include "cli/secrets.h"
@@ -116,13 +117,7 @@ bool run_subscription_add_index(struct cli *cli, struct error *ret_error) {
 // ---- Rebuilds
 
 bool run_index_status(struct cli *cli, struct error *ret_error) {
-    PGresult *rows;
-    if (!cli_connect(cli, CONNECT_FOR_WORK, ret_error) ||
-        !cli_query(cli, &sql_index_status, 1, cli->arguments, &rows, ret_error))
-        return false;
-    output_rows(rows, cli->json);
-    PQclear(rows);
-    return true;
+    return list_rows(cli, &sql_index_status, 1, cli->arguments, ret_error);
 }
 
 // The tables and events of a rebuild, as two array literals.

@@ -1,7 +1,7 @@
 // job: what is still to be delivered, and one job sent now or given up. Many at once: requeue.c.
-#include "cli/arguments.h"
 #include "cli/command.h"
 #include "cli/connect.h"
+#include "cli/list.h"
 #include "cli/output.h"
 #include "cli/parameters.h"
 #include "cli/sql.h"
@@ -11,25 +11,7 @@
 static const char *const job_states[] = {"ready", "running", "waiting", "held", "poisoned", "cancelled", NULL};
 
 bool run_job_list(struct cli *cli, struct error *ret_error) {
-    int64_t limit = 50;
-    char limit_text[24];
-    if (!option_integer(cli, "limit", 1, 100000, &limit, ret_error) ||
-        !option_choice(cli, "state", job_states, ret_error))
-        return false;
-    snprintf(limit_text, sizeof(limit_text), "%lld", (long long)limit);
-    const char *values[] = {limit_text, option_value(cli, "state"), option_value(cli, "subscription")};
-    PGresult *rows;
-    if (!cli_connect(cli, CONNECT_FOR_WORK, ret_error) || !cli_query(cli, &sql_job_list, 3, values, &rows, ret_error))
-        return false;
-    output_rows(rows, cli->json);
-    PQclear(rows);
-    return true;
-}
-
-static bool check_event(const char *event, struct error *ret_error) {
-    return parameter_is_event(event) ||
-           error_set(ret_error, ERROR_USAGE, "%s is not an event: give its number or UUID, as in rowbell job list",
-                     event);
+    return list_some(cli, &sql_job_list, job_states, "subscription", ret_error);
 }
 
 static void print_job(const struct cli *cli, const char *key, const char *value, const char *text) {
@@ -46,7 +28,7 @@ static void print_job(const struct cli *cli, const char *key, const char *value,
 
 bool run_job_retry(struct cli *cli, struct error *ret_error) {
     PGresult *result = NULL;
-    if (!check_event(cli->arguments[1], ret_error) || !cli_connect(cli, CONNECT_FOR_WORK, ret_error) ||
+    if (!parameter_event(cli->arguments[1], ret_error) || !cli_connect(cli, CONNECT_FOR_WORK, ret_error) ||
         !cli_query(cli, &sql_job_retry, 2, cli->arguments, &result, ret_error))
         return false;
     const char *was = PQgetvalue(result, 0, 0);
@@ -66,7 +48,7 @@ bool run_job_retry(struct cli *cli, struct error *ret_error) {
 
 bool run_job_cancel(struct cli *cli, struct error *ret_error) {
     PGresult *result = NULL;
-    if (!check_event(cli->arguments[1], ret_error) || !cli_connect(cli, CONNECT_FOR_WORK, ret_error) ||
+    if (!parameter_event(cli->arguments[1], ret_error) || !cli_connect(cli, CONNECT_FOR_WORK, ret_error) ||
         !cli_query(cli, &sql_job_cancel, 2, cli->arguments, &result, ret_error))
         return false;
     bool found =

@@ -48,6 +48,12 @@ bool parameter_is_event(const char *text) {
     return is_seq(text) || is_uuid(text);
 }
 
+bool parameter_event(const char *text, struct error *ret_error) {
+    return parameter_is_event(text) ||
+           error_set(ret_error, ERROR_USAGE, "%s is not an event: give its number or UUID, as in rowbell event list",
+                     text);
+}
+
 struct event_check {
     struct error *error;
 };

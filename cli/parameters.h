@@ -10,6 +10,7 @@ void parameter_array_add(struct buffer *buffer, const char *element); // the lit
 
 // An event's seq (decimal) or id (UUID)?
 bool parameter_is_event(const char *text);
+bool parameter_event(const char *text, struct error *ret_error); // ERROR_USAGE names what is neither
 // Like parameter_array, of --id: ERROR_USAGE names what is neither seq nor UUID.
 bool parameter_events(const struct cli *cli, struct buffer *buffer, const char **ret_array, struct error *ret_error);
 

@@ -2,19 +2,14 @@
 #include "cli/arguments.h"
 #include "cli/command.h"
 #include "cli/connect.h"
+#include "cli/list.h"
 #include "cli/output.h"
 #include "cli/sql.h"
 #include <stdio.h>
 #include <string.h>
 
 bool run_subscription_list(struct cli *cli, struct error *ret_error) {
-    PGresult *rows;
-    if (!cli_connect(cli, CONNECT_FOR_WORK, ret_error) ||
-        !cli_query(cli, &sql_subscription_list, 0, NULL, &rows, ret_error))
-        return false;
-    output_rows(rows, cli->json);
-    PQclear(rows);
-    return true;
+    return list_rows(cli, &sql_subscription_list, 0, NULL, ret_error);
 }
 
 static bool no_such_subscription(const struct cli *cli, struct error *ret_error) {

@@ -133,7 +133,8 @@ static void on_source_down(void *arg, const struct error *error, bool first) {
 // What was published while a way was down is in the log.
 static void on_source_change(void *arg) {
     struct gateway *gateway = arg;
-    stream_set_check_ms(gateway->stream, gateway->source.check_ms(gateway->source.feed));
+    if (gateway->source.check_ms)
+        stream_set_check_ms(gateway->stream, gateway->source.check_ms(gateway->source.feed));
     stream_wake(gateway->stream);
     tell_readiness(gateway);
 }

@@ -11,7 +11,6 @@
 #include "common/memory.h"
 #include "gateway/log_rows.h"
 #include "gateway/sql.h"
-#include "gateway/stream.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,10 +115,6 @@ static void feed_start(void *arg, const struct stream_listener *listener) {
 static bool feed_is_up(void *arg) {
     const struct source_log *source = arg;
     return db_conn_is_up(source->follow);
-}
-
-static unsigned feed_check_ms(void *arg) {
-    return STREAM_CHECK_MS;
 }
 
 static void on_closed(void *arg) {
@@ -287,7 +282,6 @@ struct stream_source source_log_new(uv_loop_t *loop, const char *url, const char
         .feed = source,
         .start = feed_start,
         .is_up = feed_is_up,
-        .check_ms = feed_check_ms,
         .close = feed_close,
     };
 }

@@ -1,7 +1,6 @@
 #include "gateway/source_memory.h"
 #include "common/clock.h"
 #include "common/memory.h"
-#include "gateway/stream.h"
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,10 +271,6 @@ static bool feed_is_up(void *feed) {
     return !source->down;
 }
 
-static unsigned feed_check_ms(void *feed) {
-    return STREAM_CHECK_MS;
-}
-
 static void on_timer_closed(uv_handle_t *handle) {
     free(handle);
 }
@@ -322,7 +317,6 @@ struct stream_source source_memory_port(struct source_memory *source) {
         .feed = source,
         .start = feed_start,
         .is_up = feed_is_up,
-        .check_ms = feed_check_ms,
         .close = feed_close,
     };
 }

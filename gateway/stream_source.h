@@ -76,6 +76,6 @@ struct stream_source {
     // The log brought `count` entries that were not pushed. NULL: of no interest.
     void (*overlooked)(void *feed, size_t count);
     bool (*is_up)(void *feed);        // entries arrive by at least one of its ways
-    unsigned (*check_ms)(void *feed); // how often the log is to be compared
+    unsigned (*check_ms)(void *feed); // how often the log is to be compared. NULL: always every STREAM_CHECK_MS
     void (*close)(void *feed);        // frees, the log too; the listener hears nothing more
 };

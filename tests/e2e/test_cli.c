@@ -594,6 +594,12 @@ START_TEST(test_requeue_events) {
     expect_text(err, "--since the day before: expected a time");
     expect_status(RUN("requeue", "events", "--id", "1,x"), 2);
     expect_text(err, "--id x: expected an event's number or UUID");
+    static const char *const one_event[][5] = {
+        {"event", "show", "x"}, {"event", "cancel", "x"}, {"job", "retry", "a", "x"}, {"job", "cancel", "a", "x"}};
+    for (size_t i = 0; i < sizeof(one_event) / sizeof(*one_event); i++) {
+        expect_status(run(one_event[i]), 2);
+        expect_text(err, "x is not an event: give its number or UUID");
+    }
 }
 END_TEST
 
