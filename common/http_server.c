@@ -28,18 +28,23 @@
 //
 // One request at a time: while one is handled or its response is written nothing is read, so pipelining and slow
 // readers are held back by TCP. LINGERING reads and drops what the client still sends: closing with unread bytes would
-// send a reset, which can destroy the response on its way. The happy path allocates a parser a request and no more;
-// between requests a connection holds none.
+// send a reset, which can destroy the response on its way. Between requests a connection holds no parser.
 //
 // The listener is a plain socket under uv_poll instead of uv_listen, since libuv cannot pause a listener: out of
 // descriptors, it calls back in a loop for ever once its own reserve is gone.
+//
+// What a connection costs is mostly system calls. The kernel wakes us when the request is there (DEFER_S), it is read
+// at once, and only what remains open after that is watched.
 
 enum {
     MAX_CONNECTIONS = 1000,
     // Connections beyond the cap that may be held for a moment to tell them 503; the rest are just closed.
     MAX_TURNED_AWAY = 64,
     ACCEPTS_A_TURN = 64,
-    BACKLOG = 1024,
+    // TCP_DEFER_ACCEPT: the kernel keeps a connection that says nothing for itself for this long (the least there is),
+    // then hands it over all the same. Until then it counts in the backlog, so that has room for a crowd.
+    DEFER_S = 1,
+    BACKLOG = 4096,
     REQUEST_TIMEOUT_MS = 10000,
     IDLE_TIMEOUT_MS = 60000,
     WRITE_TIMEOUT_MS = 30000,
@@ -55,6 +60,12 @@ struct http_connection;
 
 struct http_exchange {
     struct http_connection *connection;
+};
+
+union peer_address {
+    sa_family_t family;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
 };
 
 struct http_connection {
@@ -73,7 +84,8 @@ struct http_connection {
     size_t unsent;              // of it, when last looked at
     uv_write_t write;
     struct http_exchange exchange;
-    char peer[INET6_ADDRSTRLEN];
+    union peer_address address;
+    char peer[INET6_ADDRSTRLEN]; // written when somebody asks
 };
 
 struct http_server {
@@ -87,6 +99,7 @@ struct http_server {
     size_t connection_count; // without those turned away
     size_t turned_away_count;
     struct http_connection *connections;
+    struct http_parser *spare_parser; // a request that is answered at once allocates none
     int listen_fd;
     int reserve_fd;
     uint64_t shed_logged_ms;
@@ -100,8 +113,6 @@ struct http_server {
     bool closing;
     void (*on_closed)(void *arg);
     void *closed_arg;
-    time_t date_second;
-    char date[32];
     char read_bytes[READ_BYTES]; // shared: what is read is used before the next read
 };
 
@@ -159,20 +170,39 @@ static const char *status_reason(int status) {
 }
 
 // RFC 9110, section 5.6.7; not strftime, whose names follow the locale.
-static const char *date_now(struct http_server *server) {
+const char *http_date_now(void) {
+    static time_t second;
+    static char date[32];
     static const char days[][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
     static const char months[][4] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                      "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
     time_t now = (time_t)(clock_wall_us() / 1000000);
-    if (now != server->date_second) {
+    if (now != second) {
         struct tm utc;
         gmtime_r(&now, &utc);
-        snprintf(server->date, sizeof server->date, "%s, %02u %s %04u %02u:%02u:%02u GMT", days[utc.tm_wday],
+        snprintf(date, sizeof date, "%s, %02u %s %04u %02u:%02u:%02u GMT", days[utc.tm_wday],
                  (unsigned)utc.tm_mday % 100, months[utc.tm_mon], (unsigned)(utc.tm_year + 1900) % 10000,
                  (unsigned)utc.tm_hour % 100, (unsigned)utc.tm_min % 100, (unsigned)utc.tm_sec % 100);
-        server->date_second = now;
+        second = now;
     }
-    return server->date;
+    return date;
+}
+
+// ---- parsers ----
+
+static struct http_parser *parser_take(struct http_server *server) {
+    struct http_parser *parser = server->spare_parser;
+    server->spare_parser = NULL;
+    return parser != NULL ? parser : http_parser_new();
+}
+
+static void parser_give_back(struct http_server *server, struct http_parser *parser) {
+    if (parser == NULL || server->spare_parser != NULL) {
+        http_parser_free(parser);
+        return;
+    }
+    http_parser_reset(parser);
+    server->spare_parser = parser;
 }
 
 // ---- the end of a connection ----
@@ -189,14 +219,12 @@ static void connection_unlink(struct http_connection *connection) {
         server->turned_away_count--;
     else
         server->connection_count--;
-    if (server->connections == NULL && !server->closing)
-        uv_timer_stop(&server->sweep);
 }
 
 static void connection_free(struct http_connection *connection) {
     struct http_server *server = connection->server;
     connection_unlink(connection);
-    http_parser_free(connection->parser);
+    parser_give_back(server, connection->parser);
     buffer_free(&connection->rest);
     buffer_free(&connection->output);
     free(connection);
@@ -275,7 +303,7 @@ static void connection_feed(struct http_connection *connection, const char *byte
     connection->feeding = true;
     while (connection->tcp != NULL && connection->state == READING && length > 0) {
         if (connection->parser == NULL) {
-            connection->parser = http_parser_new();
+            connection->parser = parser_take(server);
             connection->deadline_ms = clock_ms() + server->request_timeout_ms;
         }
         size_t consumed = 0;
@@ -301,13 +329,27 @@ static void connection_feed(struct http_connection *connection, const char *byte
     } else if (connection->state == HANDLING || connection->state == WRITING) {
         uv_read_stop((uv_stream_t *)connection->tcp);
         buffer_append(&connection->rest, bytes, length);
+    } else if (connection->state == READING) {
+        connection_read(connection);
     }
+}
+
+// Before the loop watches the socket: the request is mostly there.
+static void connection_read_first(struct http_connection *connection, int fd) {
+    struct http_server *server = connection->server;
+    ssize_t count = recv(fd, server->read_bytes, READ_BYTES, 0);
+    if (count > 0)
+        connection_feed(connection, server->read_bytes, (size_t)count);
+    else if (count < 0 && (errno == EAGAIN || errno == EINTR))
+        connection_read(connection);
+    else
+        connection_close(connection);
 }
 
 // ---- writing ----
 
 static void connection_written(struct http_connection *connection) {
-    http_parser_free(connection->parser);
+    parser_give_back(connection->server, connection->parser);
     connection->parser = NULL;
     buffer_free(&connection->output);
     if (!connection->keep_alive || connection->server->paused) {
@@ -368,7 +410,7 @@ static void connection_respond(struct http_connection *connection, int status, c
     bool bodiless = status == 204 || status == 304 || status < 200; // RFC 9110, section 8.6
     if (server->paused)
         connection->keep_alive = false;
-    buffer_format(&output, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, status_reason(status), date_now(server));
+    buffer_format(&output, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, status_reason(status), http_date_now());
     if (content_type != NULL)
         buffer_format(&output, "Content-Type: %s\r\n", content_type);
     if (!bodiless)
@@ -390,7 +432,15 @@ void http_exchange_respond(struct http_exchange *exchange, int status, const cha
 }
 
 const char *http_exchange_peer(const struct http_exchange *exchange) {
-    return exchange->connection->peer;
+    struct http_connection *connection = exchange->connection;
+    const union peer_address *address = &connection->address;
+    if (address->family == AF_INET)
+        inet_ntop(AF_INET, &address->in.sin_addr, connection->peer, sizeof connection->peer);
+    else if (IN6_IS_ADDR_V4MAPPED(&address->in6.sin6_addr)) // of a dual-stack listener
+        inet_ntop(AF_INET, address->in6.sin6_addr.s6_addr + 12, connection->peer, sizeof connection->peer);
+    else
+        inet_ntop(AF_INET6, &address->in6.sin6_addr, connection->peer, sizeof connection->peer);
+    return connection->peer;
 }
 
 uv_tcp_t *http_exchange_take(struct http_exchange *exchange) {
@@ -423,11 +473,14 @@ static void connection_expire(struct http_connection *connection) {
         connection_close(connection);
 }
 
-// One timer for all: it looks at every connection, at most once a second.
+// One timer for all: it looks at every connection, at most once a second. It runs on for a moment after the last one
+// has gone, since the next may come at once.
 static void on_sweep(uv_timer_t *timer) {
     struct http_server *server = timer->data;
     uint64_t now_ms = clock_ms();
     struct http_connection *next = NULL;
+    if (server->connections == NULL)
+        uv_timer_stop(timer);
     for (struct http_connection *connection = server->connections; connection != NULL; connection = next) {
         next = connection->next;
         bool timed = connection->state != HANDLING && connection->state != CLOSING;
@@ -449,20 +502,7 @@ static void sweep_start(struct http_server *server) {
 
 // ---- accepting ----
 
-static void format_peer(const struct sockaddr_storage *address, char *ret_peer) {
-    ret_peer[0] = '\0';
-    if (address->ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
-        if (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) // of a dual-stack listener
-            inet_ntop(AF_INET, in6->sin6_addr.s6_addr + 12, ret_peer, INET6_ADDRSTRLEN);
-        else
-            inet_ntop(AF_INET6, &in6->sin6_addr, ret_peer, INET6_ADDRSTRLEN);
-    } else {
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)address)->sin_addr, ret_peer, INET6_ADDRSTRLEN);
-    }
-}
-
-static void connection_new(struct http_server *server, int fd, const struct sockaddr_storage *peer) {
+static void connection_new(struct http_server *server, int fd, const union peer_address *address) {
     bool turned_away = server->connection_count >= server->max_connections;
     if (turned_away && server->turned_away_count >= MAX_TURNED_AWAY) {
         close(fd);
@@ -474,7 +514,7 @@ static void connection_new(struct http_server *server, int fd, const struct sock
     connection->state = READING;
     connection->turned_away = turned_away;
     connection->deadline_ms = clock_ms() + server->request_timeout_ms;
-    format_peer(peer, connection->peer);
+    connection->address = *address;
     connection->tcp = memory_alloc(sizeof *connection->tcp);
     connection->tcp->data = connection;
     connection->next = server->connections;
@@ -495,7 +535,7 @@ static void connection_new(struct http_server *server, int fd, const struct sock
     if (turned_away)
         connection_refuse(connection, 503);
     else
-        connection_read(connection);
+        connection_read_first(connection, fd);
 }
 
 static void on_listener_readable(uv_poll_t *poll, int status, int events);
@@ -524,15 +564,27 @@ static void listener_shed(struct http_server *server, int error) {
     uv_timer_start(&server->accept_pause, on_accept_pause_over, ACCEPT_PAUSE_MS, 0);
 }
 
+// How many clients can be accepted now. Asked, since an accept that finds nobody makes a socket all the same and costs
+// as much as one that does; a bounded number, so that a burst of clients does not keep those that are connected
+// waiting.
+static unsigned listener_waiting(const struct http_server *server) {
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    // Of a listener tcpi_unacked is the length of its queue.
+    if (getsockopt(server->listen_fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || info.tcpi_unacked == 0)
+        return 1;
+    return info.tcpi_unacked < ACCEPTS_A_TURN ? info.tcpi_unacked : ACCEPTS_A_TURN;
+}
+
 static void on_listener_readable(uv_poll_t *poll, int status, int events) {
     struct http_server *server = poll->data;
-    // A bounded number, so that a burst of clients does not keep those that are connected waiting.
-    for (int i = 0; i < ACCEPTS_A_TURN; i++) {
-        struct sockaddr_storage peer = {0};
-        socklen_t peer_size = sizeof peer;
-        int fd = accept4(server->listen_fd, (struct sockaddr *)&peer, &peer_size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    unsigned waiting = listener_waiting(server);
+    for (unsigned i = 0; i < waiting && !server->paused; i++) { // a handler may have paused it
+        union peer_address address = {0};
+        socklen_t size = sizeof address;
+        int fd = accept4(server->listen_fd, (struct sockaddr *)&address, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
-            connection_new(server, fd, &peer);
+            connection_new(server, fd, &address);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             break;
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -540,7 +592,7 @@ static void on_listener_readable(uv_poll_t *poll, int status, int events) {
             return;
         } // else that client went away while it waited (ECONNABORTED and the network errors of accept(2))
     }
-    if (status < 0) // libuv has stopped the handle
+    if (status < 0 && !server->paused) // libuv has stopped the handle
         uv_poll_start(&server->listener, UV_READABLE, on_listener_readable);
 }
 
@@ -549,6 +601,7 @@ static bool listener_bind(struct http_server *server, const struct http_server_o
     char host[64];
     int port = 0;
     int yes = 1;
+    int defer_s = DEFER_S;
     struct sockaddr_storage address = {0};
     if (!config_parse_address(options->listen, host, sizeof host, &port, ret_error))
         return false;
@@ -561,6 +614,7 @@ static bool listener_bind(struct http_server *server, const struct http_server_o
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
         (options->reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes) != 0) ||
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) != 0 || // what is accepted inherits it
+        setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &defer_s, sizeof defer_s) != 0 ||
         bind(fd, (struct sockaddr *)&address, size) != 0 || listen(fd, BACKLOG) != 0 ||
         getsockname(fd, (struct sockaddr *)&address, &size) != 0) {
         int error = uv_translate_sys_error(errno);
@@ -603,6 +657,10 @@ struct http_server *http_server_new(uv_loop_t *loop, const struct http_server_op
     return server;
 }
 
+int http_server_listener(const struct http_server *server) {
+    return server->listen_fd;
+}
+
 int http_server_port(const struct http_server *server) {
     return server->port;
 }
@@ -617,6 +675,7 @@ static void on_handle_closed(uv_handle_t *handle) {
         return;
     void (*on_closed)(void *arg) = server->on_closed;
     void *arg = server->closed_arg;
+    http_parser_free(server->spare_parser);
     free(server);
     if (on_closed != NULL)
         on_closed(arg);

@@ -27,6 +27,7 @@ struct http_server_options {
 // Binds and listens at once; a taken port is ERROR_IO "listen on 127.0.0.1:8080: address already in use".
 struct http_server *http_server_new(uv_loop_t *loop, const struct http_server_options *options,
                                     struct error *ret_error);
+int http_server_listener(const struct http_server *server);        // the socket: what it accepts has its options
 int http_server_port(const struct http_server *server);            // the bound one
 const char *http_server_address(const struct http_server *server); // "127.0.0.1:40001", view
 void http_server_pause(struct http_server *server); // stop accepting (drain); idle keep-alives are closed
@@ -44,3 +45,4 @@ const char *http_exchange_peer(const struct http_exchange *exchange); // "127.0.
 // caller's. The exchange is gone afterwards; the request is valid until the handler returns. Bytes sent after the
 // request are dropped.
 uv_tcp_t *http_exchange_take(struct http_exchange *exchange);
+const char *http_date_now(void); // "Sun, 06 Nov 1994 08:49:37 GMT", of now; view

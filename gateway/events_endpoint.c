@@ -1,6 +1,5 @@
 #include "gateway/events_endpoint.h"
 #include "common/backoff.h"
-#include "common/clock.h"
 #include "common/log.h"
 #include "common/memory.h"
 #include "gateway/cors.h"
@@ -13,15 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 // Requests that wait for their auth: each holds its parser, 20 KiB.
 enum { WAITING_MOST = 2048 };
 
 static const char text_plain[] = "text/plain; charset=utf-8";
-static const char event_stream[] = "text/event-stream; charset=utf-8";
 // no-transform: a proxy that compresses would also buffer. X-Accel-Buffering: nginx passes each event on at once.
-static const char stream_headers[] = "Cache-Control: no-store, no-transform\r\nX-Accel-Buffering: no\r\n";
+static const char stream_headers[] = "\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+                                     "Cache-Control: no-store, no-transform\r\nX-Accel-Buffering: no\r\n";
 
 // ---- Accept ----
 
@@ -101,12 +99,9 @@ static void respond_text(struct events_endpoint *endpoint, struct http_exchange 
 
 static void append_stream_head(const struct events_endpoint *endpoint, const struct http_request *request,
                                struct buffer *head) {
-    char date[64];
-    time_t now = (time_t)(clock_wall_us() / 1000000);
-    struct tm utc;
-    gmtime_r(&now, &utc);
-    strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", &utc); // we never call setlocale: English, as HTTP wants
-    buffer_format(head, "HTTP/1.1 200 OK\r\nDate: %s\r\nContent-Type: %s\r\n%s", date, event_stream, stream_headers);
+    buffer_text(head, "HTTP/1.1 200 OK\r\nDate: ");
+    buffer_text(head, http_date_now());
+    buffer_text(head, stream_headers);
     cors_append_headers(&endpoint->config->cors_origins, http_request_header(request, "origin"), false, head);
     // No length and no chunks: the stream ends with the connection.
     buffer_text(head, "Connection: close\r\n\r\n");
@@ -241,7 +236,8 @@ static void respond_refused(struct events_endpoint *endpoint, struct http_exchan
 static void events_answered(struct events_endpoint *endpoint, struct http_exchange *exchange,
                             const struct http_request *request, struct events_query *query,
                             struct auth_answer *answer) {
-    struct buffer head = {0};
+    static struct buffer head; // kept for its memory
+    buffer_clear(&head);
     if (answer->verdict == AUTH_REFUSED) {
         respond_refused(endpoint, exchange, request, answer);
     } else if (answer->verdict == AUTH_UNAVAILABLE || !has_room(endpoint)) {
@@ -260,7 +256,6 @@ static void events_answered(struct events_endpoint *endpoint, struct http_exchan
         query->tables = NULL;
     }
     grant_free(&answer->grant);
-    buffer_free(&head);
 }
 
 // A request that waits for its auth.

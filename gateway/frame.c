@@ -64,7 +64,9 @@ void frame_free(struct frame *frame) {
 }
 
 void frame_append_opening(struct buffer *buffer, unsigned long retry_ms) {
-    buffer_format(buffer, "retry: %lu\n: rowbell\n\n", retry_ms);
+    buffer_text(buffer, "retry: ");
+    buffer_int(buffer, (int64_t)retry_ms);
+    buffer_text(buffer, "\n: rowbell\n\n");
 }
 
 void frame_append_retry(struct buffer *buffer, unsigned long retry_ms) {
@@ -72,11 +74,9 @@ void frame_append_retry(struct buffer *buffer, unsigned long retry_ms) {
 }
 
 void frame_append_position(struct buffer *buffer, int64_t position, bool ping) {
-    if (ping) {
-        buffer_format(buffer, "event: ping\nid: %" PRId64 "\ndata: {}\n\n", position);
-    } else {
-        buffer_format(buffer, "id: %" PRId64 "\n\n", position);
-    }
+    buffer_text(buffer, ping ? "event: ping\nid: " : "id: ");
+    buffer_int(buffer, position);
+    buffer_text(buffer, ping ? "\ndata: {}\n\n" : "\n\n");
 }
 
 void frame_append_reset(struct buffer *buffer, int64_t position, const char *reason) {

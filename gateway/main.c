@@ -233,6 +233,7 @@ static bool start(struct gateway *gateway, struct error *ret_error) {
         auth_close(gateway->auth);
         return error_wrap(ret_error, "--listen");
     }
+    subscribers_tune(http_server_listener(gateway->server), (uint64_t)config->heartbeat_ms);
     gateway->ring = ring_new((size_t)config->ring);
     gateway->source = source_log_new(loop, config->common.database_url, config->common.direct_database_url);
     if (config->redis_url) {

@@ -139,9 +139,9 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf) {
     }
 }
 
-// Each call is a twentieth of what a connection costs: TCP_NODELAY is the listener's, and keepalive is left out where
-// heartbeats do its work: they are unanswered data, which TCP_USER_TIMEOUT ends.
-static void socket_tune(const struct subscribers *all, int fd) {
+// On the listener, whose sockets inherit it: a call for each stream is a twentieth of what a stream costs. Keepalive is
+// left out where heartbeats do its work: they are unanswered data, which TCP_USER_TIMEOUT ends.
+void subscribers_tune(int listener, uint64_t heartbeat_ms) {
     static const struct {
         int level;
         int name;
@@ -155,10 +155,10 @@ static void socket_tune(const struct subscribers *all, int fd) {
         {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES},
     };
     enum { WITHOUT_KEEPALIVE = 2, ALL = sizeof settings / sizeof settings[0] };
-    size_t count = all->options.heartbeat_ms <= 1000 * KEEPALIVE_IDLE_S ? WITHOUT_KEEPALIVE : ALL;
+    size_t count = heartbeat_ms <= 1000 * KEEPALIVE_IDLE_S ? WITHOUT_KEEPALIVE : ALL;
     for (size_t i = 0; i < count; i++) {
         // Without them a stream still works.
-        setsockopt(fd, settings[i].level, settings[i].name, &settings[i].value, sizeof settings[i].value);
+        setsockopt(listener, settings[i].level, settings[i].name, &settings[i].value, sizeof settings[i].value);
     }
 }
 
@@ -576,7 +576,7 @@ static void subscriber_resume(struct subscriber *subscriber, int64_t position) {
     }
 }
 
-void subscriber_open(struct subscribers *all, uv_tcp_t *socket, const struct buffer *head, const struct resume_ask *ask,
+void subscriber_open(struct subscribers *all, uv_tcp_t *socket, struct buffer *head, const struct resume_ask *ask,
                      const struct grant *grant, struct table_filter *tables, bool ping) {
     assert(all->options.scoped != grant->open); // or somebody would see everything by mistake
     struct ring *ring = all->options.ring;
@@ -599,17 +599,13 @@ void subscriber_open(struct subscribers *all, uv_tcp_t *socket, const struct buf
     DL_APPEND(all->list, subscriber);
     all->count++;
     all->open++;
-    socket_tune(all, subscriber->fd);
     uv_read_start((uv_stream_t *)socket, on_alloc, on_read);
 
-    struct buffer opening = {0};
-    buffer_append(&opening, head->bytes, head->length);
-    frame_append_opening(&opening, all->options.retry_ms);
+    frame_append_opening(head, all->options.retry_ms);
     if (ask->kind == RESUME_ASK_FRESH) {
-        frame_append_position(&opening, ring_head(ring), ping);
+        frame_append_position(head, ring_head(ring), ping);
     }
-    subscriber_send(subscriber, opening.bytes, opening.length);
-    buffer_free(&opening);
+    subscriber_send(subscriber, head->bytes, head->length);
     if (subscriber->state == CLOSED) {
         return;
     }

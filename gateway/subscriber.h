@@ -35,10 +35,12 @@ struct subscribers_options {
 };
 
 struct subscribers *subscribers_new(const struct subscribers_options *options);
+// Socket options of a listener, for the streams that are accepted from now on.
+void subscribers_tune(int listener, uint64_t heartbeat_ms);
 // Takes socket (from http_exchange_take) and tables (NULL: all; the grant's are not looked at). `head` is the HTTP
-// response head, written before anything else. ping: heartbeats and the opening position are events that a script sees.
-// The stream is closed when the grant ends.
-void subscriber_open(struct subscribers *subscribers, uv_tcp_t *socket, const struct buffer *head,
+// response head, written before anything else; the opening frames are appended to it. ping: heartbeats and the opening
+// position are events that a script sees. The stream is closed when the grant ends.
+void subscriber_open(struct subscribers *subscribers, uv_tcp_t *socket, struct buffer *head,
                      const struct resume_ask *ask, const struct grant *grant, struct table_filter *tables, bool ping);
 size_t subscribers_count(const struct subscribers *subscribers);
 void subscribers_flush(struct subscribers *subscribers);

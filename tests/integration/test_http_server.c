@@ -459,6 +459,58 @@ START_TEST(a_connection_may_be_taken_later) {
 }
 END_TEST
 
+static int open_descriptors(void) {
+    int count = 0;
+    for (int fd = 0; fd < 1000; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+START_TEST(who_says_nothing_is_connected_and_costs_nothing_yet) {
+    start_server((struct http_server_options){.request_timeout_ms = 200});
+    struct client silent = client_open(http_server_port(server)); // connect() has succeeded: a probe sees an open port
+    int before = open_descriptors();
+    settle();
+    ck_assert_int_eq(open_descriptors(), before);
+    uint64_t started_ms = clock_ms();
+    client_wait(&silent, NULL, 1); // it was accepted a moment later, and timed from then
+    ck_assert_uint_ge(clock_ms() - started_ms, 200);
+    ck_assert_uint_eq(silent.got.length, 0);
+    struct client late = client_open(http_server_port(server));
+    settle();
+    client_send(&late, GET("/late"));
+    client_wait(&late, "GET /late", 1);
+    client_close(&silent);
+    client_close(&late);
+    stop_server();
+}
+END_TEST
+
+static void pause_and_answer(void *arg, struct http_exchange *exchange, const struct http_request *request) {
+    handled++;
+    http_server_pause(server);
+    http_exchange_respond(exchange, 200, NULL, NULL, "last", 4);
+}
+
+START_TEST(a_handler_may_pause_the_server_that_accepts) {
+    struct error error = {0};
+    uv_loop_init(&loop);
+    server = http_server_new(&loop, &(struct http_server_options){.listen = "127.0.0.1:0", .handle = pause_and_answer},
+                             &error);
+    struct client clients[3];
+    for (int i = 0; i < 3; i++) {
+        clients[i] = client_open(http_server_port(server));
+        client_send(&clients[i], GET("/"));
+    }
+    client_wait(&clients[0], NULL, 1);
+    ck_assert_ptr_nonnull(strstr(clients[0].got.bytes, "Connection: close\r\n\r\nlast"));
+    ck_assert_int_eq(handled, 1); // the others were not accepted any more
+    for (int i = 0; i < 3; i++)
+        client_close(&clients[i]);
+    stop_server();
+}
+END_TEST
+
 START_TEST(connections_beyond_the_cap_are_told_so) {
     start_server((struct http_server_options){.max_connections = 2});
     struct client first = client_open(http_server_port(server));
@@ -495,8 +547,10 @@ static int serve_without_descriptors(void) {
     client_wait(&served, "GET /1", 1);
     enum { WAITING = 20 };
     struct client clients[WAITING];
-    for (int i = 0; i < WAITING; i++)
+    for (int i = 0; i < WAITING; i++) {
         clients[i] = client_open(http_server_port(server)); // in the backlog: not accepted yet
+        client_send(&clients[i], "GET");                    // or the kernel would hold them back for a second
+    }
     int lowest = dup(0);
     close(lowest);
     struct rlimit limit;
@@ -719,6 +773,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(limits, limits_are_answered_with_their_status);
     tcase_add_test(limits, slow_and_idle_clients_are_closed);
     tcase_add_test(limits, a_request_that_is_being_handled_has_no_deadline);
+    tcase_add_test(limits, who_says_nothing_is_connected_and_costs_nothing_yet);
     tcase_add_test(limits, connections_beyond_the_cap_are_told_so);
     tcase_add_test(limits, out_of_descriptors_the_server_rests_and_recovers);
     tcase_add_test(limits, clients_that_vanish_leave_nothing);
@@ -730,6 +785,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(life, ipv6_is_served);
     tcase_add_test(life, a_paused_server_finishes_what_it_has);
     tcase_add_test(life, a_pause_during_an_answer_closes_behind_it);
+    tcase_add_test(life, a_handler_may_pause_the_server_that_accepts);
     tcase_add_test(life, admin_says_how_the_process_is);
 }
 

@@ -5,6 +5,7 @@
 #include "tests/support/fixture.h"
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +47,8 @@ static void teardown(void) {
     metrics_free();
 }
 
-// A TCP connection over loopback; our end is a fresh subscriber, the client's is returned.
-static int connected(void) {
+// A TCP connection over loopback, accepted from a listener that is made for streams; the client's end is returned.
+static int connect_tuned(uint64_t heartbeat_ms, int *ret_accepted) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -56,10 +57,18 @@ static int connected(void) {
     setsockopt(client, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, size), 0);
     ck_assert_int_eq(listen(listener, 1), 0);
+    subscribers_tune(listener, heartbeat_ms);
     ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&address, &size), 0);
     ck_assert_int_eq(connect(client, (struct sockaddr *)&address, size), 0);
-    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    *ret_accepted = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     close(listener);
+    return client;
+}
+
+// Our end is a fresh subscriber, the client's is returned.
+static int connected(void) {
+    int fd;
+    int client = connect_tuned(3600000, &fd);
     uv_tcp_t *socket = calloc(1, sizeof *socket);
     uv_tcp_init(&loop, socket);
     ck_assert_int_eq(uv_tcp_open(socket, fd), 0);
@@ -70,6 +79,33 @@ static int connected(void) {
     buffer_free(&head);
     return client;
 }
+
+static int option_of(int fd, int level, int name) {
+    int value = -1;
+    socklen_t size = sizeof value;
+    ck_assert_int_eq(getsockopt(fd, level, name, &value, &size), 0);
+    return value;
+}
+
+START_TEST(streams_inherit_their_options_from_the_listener) {
+    int quiet, lively;
+    int clients[] = {connect_tuned(3600000, &quiet), connect_tuned(15000, &lively)};
+    int fds[] = {quiet, lively};
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(option_of(fds[i], SOL_SOCKET, SO_SNDBUF), 2 * 16384); // the kernel doubles what is asked
+        ck_assert_int_eq(option_of(fds[i], IPPROTO_TCP, TCP_USER_TIMEOUT), 30000);
+    }
+    ck_assert_int_eq(option_of(quiet, SOL_SOCKET, SO_KEEPALIVE), 1);
+    ck_assert_int_eq(option_of(quiet, IPPROTO_TCP, TCP_KEEPIDLE), 60);
+    ck_assert_int_eq(option_of(quiet, IPPROTO_TCP, TCP_KEEPINTVL), 10);
+    ck_assert_int_eq(option_of(quiet, IPPROTO_TCP, TCP_KEEPCNT), 3);
+    ck_assert_int_eq(option_of(lively, SOL_SOCKET, SO_KEEPALIVE), 0);
+    for (int i = 0; i < 2; i++) {
+        close(clients[i]);
+        close(fds[i]);
+    }
+}
+END_TEST
 
 static void append(int count, int key_bytes) {
     char *key = malloc((size_t)key_bytes + 1);
@@ -201,6 +237,7 @@ END_TEST
 
 static void add_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "subscriber", 30);
+    tcase_add_test(tcase, streams_inherit_their_options_from_the_listener);
     tcase_add_test(tcase, a_socket_that_takes_nothing_is_closed);
     tcase_add_test(tcase, a_socket_that_takes_a_little_stays);
     tcase_add_test(tcase, what_a_full_socket_gets_is_whole);
