@@ -1,7 +1,7 @@
 // libcurl tells which sockets to watch and when to call again (on_socket, on_set_timer); it is entered from the poll
 // and timer callbacks only, and what ended is taken after each entry (drain_messages), so that it is never entered from
 // its own callbacks. The failure mode is a socket in error: libuv stops the handle and reports a negative status;
-// libcurl is told so, and either closes the socket or waits for it again.
+// whoever has the socket is told so, and either closes it or waits for it again.
 #include "common/curl_loop.h"
 #include "common/memory.h"
 #include <assert.h>
@@ -10,14 +10,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-// A socket. While its connection idles in libcurl's cache it stays armed, until an event disarms it.
-struct watch {
+struct curl_watch {
     uv_poll_t poll;
     struct curl_loop *owner;
     curl_socket_t fd;
-    bool ours;                    // from curl_loop_open_socket, so curl_loop_close_socket will come
-    int wanted;                   // events that libcurl waits for; 0: idle
-    int armed;                    // events that are polled for
+    bool ours;                               // from curl_loop_open_socket, so curl_loop_close_socket will come
+    int wanted;                              // events that its user waits for
+    int armed;                               // events that are polled for
+    void (*on_event)(void *arg, int events); // of who took it; NULL: libcurl has it
+    void *event_arg;
     void (*connected)(void *arg); // NULL once called
     void *connected_arg;
 };
@@ -25,9 +26,9 @@ struct watch {
 struct curl_loop {
     uv_loop_t *loop;
     CURLM *multi;
-    struct curl_loop_options options;
+    void (*connected)(void *easy_private, CURLcode code);
     uv_timer_t timer;
-    struct watch **watches; // by descriptor
+    struct curl_watch **watches; // by descriptor
     size_t watch_slots;
     uint64_t connections_opened;
     size_t handles; // of libuv, not closed yet
@@ -47,18 +48,18 @@ static void on_handle_closed(struct curl_loop *self) {
 
 // ---- watches
 
-static struct watch *watch_at(struct curl_loop *self, curl_socket_t fd) {
+static struct curl_watch *watch_at(struct curl_loop *self, curl_socket_t fd) {
     return (size_t)fd < self->watch_slots ? self->watches[fd] : NULL;
 }
 
-static struct watch *watch_new(struct curl_loop *self, curl_socket_t fd, bool ours) {
+static struct curl_watch *watch_new(struct curl_loop *self, curl_socket_t fd, bool ours) {
     if ((size_t)fd >= self->watch_slots) {
         size_t slots = (size_t)fd * 2 + 64;
         self->watches = memory_resize(self->watches, slots, sizeof *self->watches);
         memset(self->watches + self->watch_slots, 0, (slots - self->watch_slots) * sizeof *self->watches);
         self->watch_slots = slots;
     }
-    struct watch *watch = memory_alloc(sizeof *watch);
+    struct curl_watch *watch = memory_alloc(sizeof *watch);
     if (uv_poll_init_socket(self->loop, &watch->poll, fd) != 0) {
         free(watch);
         return NULL;
@@ -73,18 +74,18 @@ static struct watch *watch_new(struct curl_loop *self, curl_socket_t fd, bool ou
 }
 
 static void on_watch_closed(uv_handle_t *handle) {
-    struct watch *watch = handle->data;
+    struct curl_watch *watch = handle->data;
     struct curl_loop *self = watch->owner;
     free(watch);
     on_handle_closed(self);
 }
 
-static void watch_close(struct watch *watch) {
+static void watch_close(struct curl_watch *watch) {
     watch->owner->watches[watch->fd] = NULL;
     uv_close((uv_handle_t *)&watch->poll, on_watch_closed);
 }
 
-static void watch_connected(struct watch *watch) {
+static void watch_connected(struct curl_watch *watch) {
     void (*connected)(void *) = watch->connected;
     watch->connected = NULL;
     if (connected)
@@ -96,44 +97,44 @@ static void drain_messages(struct curl_loop *self) {
     for (CURLMsg *message; (message = curl_multi_info_read(self->multi, &left));) {
         if (message->msg != CURLMSG_DONE)
             continue;
-        CURL *easy = message->easy_handle;
+        CURLcode code = message->data.result; // the message goes with the handle
         void *easy_private = NULL;
-        curl_easy_getinfo(easy, CURLINFO_PRIVATE, (char **)&easy_private);
-        self->options.read(easy_private, message->data.result);
-        curl_multi_remove_handle(self->multi, easy); // the message goes with it
-        self->options.finished(easy_private);
+        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&easy_private);
+        self->connected(easy_private, code);
     }
 }
 
-static void watch_arm(struct watch *watch, int events);
+static void watch_arm(struct curl_watch *watch, int events);
 
 static void on_poll(uv_poll_t *poll, int status, int events) {
-    struct watch *watch = poll->data;
+    struct curl_watch *watch = poll->data;
     struct curl_loop *self = watch->owner;
     if (status < 0)
         watch->armed = 0; // libuv has stopped the handle
-    if (watch->wanted == 0) {
-        uv_poll_stop(&watch->poll);
-        watch->armed = 0;
-        return;
+    if (watch->on_event) {
+        watch->on_event(watch->event_arg, status < 0 ? UV_READABLE | UV_WRITABLE : events);
+    } else {
+        if (status == 0)
+            watch_connected(watch);
+        int flags = status < 0 ? CURL_CSELECT_ERR : 0;
+        flags |= events & UV_READABLE ? CURL_CSELECT_IN : 0;
+        flags |= events & UV_WRITABLE ? CURL_CSELECT_OUT : 0;
+        int running;
+        curl_multi_socket_action(self->multi, watch->fd, flags, &running);
+        drain_messages(self);
     }
-    if (status == 0)
-        watch_connected(watch);
-    int flags = status < 0 ? CURL_CSELECT_ERR : 0;
-    flags |= events & UV_READABLE ? CURL_CSELECT_IN : 0;
-    flags |= events & UV_WRITABLE ? CURL_CSELECT_OUT : 0;
-    int running;
-    curl_multi_socket_action(self->multi, watch->fd, flags, &running);
-    drain_messages(self);
-    if (watch->wanted != 0 && !uv_is_closing((uv_handle_t *)poll))
+    if (!uv_is_closing((uv_handle_t *)poll))
         watch_arm(watch, watch->wanted);
 }
 
-static void watch_arm(struct watch *watch, int events) {
+static void watch_arm(struct curl_watch *watch, int events) {
     watch->wanted = events;
     if (events == watch->armed)
         return;
-    uv_poll_start(&watch->poll, events, on_poll);
+    if (events != 0)
+        uv_poll_start(&watch->poll, events, on_poll);
+    else
+        uv_poll_stop(&watch->poll);
     watch->armed = events;
 }
 
@@ -142,10 +143,12 @@ static void watch_arm(struct watch *watch, int events) {
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg) {
     struct curl_loop *self = arg;
     (void)easy, (void)socket_arg;
-    struct watch *watch = watch_at(self, fd);
+    struct curl_watch *watch = watch_at(self, fd);
+    if (watch && watch->on_event)
+        return 0;
     if (what == CURL_POLL_REMOVE) {
         if (watch && watch->ours)
-            watch->wanted = 0;
+            watch_arm(watch, 0);
         else if (watch)
             watch_close(watch);
         return 0;
@@ -182,7 +185,7 @@ curl_socket_t curl_loop_open_socket(struct curl_loop *self, const struct curl_so
     int fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
     if (fd < 0)
         return CURL_SOCKET_BAD;
-    struct watch *watch = watch_new(self, fd, true);
+    struct curl_watch *watch = watch_new(self, fd, true);
     if (!watch) {
         close(fd);
         return CURL_SOCKET_BAD;
@@ -195,7 +198,9 @@ curl_socket_t curl_loop_open_socket(struct curl_loop *self, const struct curl_so
 
 // The poll handle goes before the descriptor does: libuv would else watch whatever gets that number next.
 int curl_loop_close_socket(void *self, curl_socket_t fd) {
-    struct watch *watch = watch_at(self, fd);
+    struct curl_watch *watch = watch_at(self, fd);
+    if (watch && watch->on_event)
+        return 0;
     if (watch)
         watch_close(watch);
     return close(fd);
@@ -203,6 +208,32 @@ int curl_loop_close_socket(void *self, curl_socket_t fd) {
 
 uint64_t curl_loop_connections_opened(const struct curl_loop *self) {
     return self->connections_opened;
+}
+
+// ---- sockets that were taken
+
+struct curl_watch *curl_loop_take(struct curl_loop *self, curl_socket_t fd, void (*on_event)(void *arg, int events),
+                                  void *arg) {
+    struct curl_watch *watch = watch_at(self, fd);
+    assert(watch && watch->ours);
+    watch->connected = NULL;
+    watch->on_event = on_event;
+    watch->event_arg = arg;
+    return watch;
+}
+
+curl_socket_t curl_watch_socket(const struct curl_watch *watch) {
+    return watch->fd;
+}
+
+void curl_watch_want(struct curl_watch *watch, int events) {
+    watch_arm(watch, events);
+}
+
+void curl_watch_close(struct curl_watch *watch) {
+    curl_socket_t fd = watch->fd;
+    watch_close(watch);
+    close(fd);
 }
 
 // ---- life
@@ -216,10 +247,10 @@ void curl_loop_remove(struct curl_loop *self, CURL *easy) {
     curl_multi_remove_handle(self->multi, easy);
 }
 
-struct curl_loop *curl_loop_new(uv_loop_t *loop, const struct curl_loop_options *options) {
+struct curl_loop *curl_loop_new(uv_loop_t *loop, void (*connected)(void *easy_private, CURLcode code)) {
     struct curl_loop *self = memory_alloc(sizeof *self);
     self->loop = loop;
-    self->options = *options;
+    self->connected = connected;
     self->multi = curl_multi_init();
     assert(self->multi);
     uv_timer_init(loop, &self->timer);
@@ -229,8 +260,6 @@ struct curl_loop *curl_loop_new(uv_loop_t *loop, const struct curl_loop_options 
     curl_multi_setopt(self->multi, CURLMOPT_SOCKETDATA, self);
     curl_multi_setopt(self->multi, CURLMOPT_TIMERFUNCTION, on_set_timer);
     curl_multi_setopt(self->multi, CURLMOPT_TIMERDATA, self);
-    curl_multi_setopt(self->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
-    curl_multi_setopt(self->multi, CURLMOPT_MAXCONNECTS, options->max_connections);
     return self;
 }
 

@@ -1,9 +1,9 @@
-// http_client: HTTPS requests (POST or GET) by libcurl's multi interface on a libuv loop, with what libcurl does not do
-// by itself: names are resolved through the resolver, the addresses are judged by the egress policy, pinned
-// (CURLOPT_RESOLVE) and judged again when the socket is opened, so a name that answers public now and loopback later is
-// caught. No redirects, no proxies, no HTTP/2, no credentials in URLs, no hidden retry: each call is one request on the
-// wire at the most. TLS is always verified. At most 16 KiB of headers and 64 KiB of body (or what a call asks for) are
-// read; nothing is decompressed, since nothing compressed is asked for.
+// http_client: HTTP/1.1 requests (POST or GET) on a libuv loop. libcurl makes the connections (http_connection.h), and
+// llhttp reads the answers (http_answer.h). Names are resolved through the resolver, the addresses are judged by the
+// egress policy, pinned, and judged again when the socket is opened, so a name that answers public now and loopback
+// later is caught. No redirects, no proxies, no HTTP/2, no credentials in URLs, no hidden retry: each call is one
+// request on the wire at the most. TLS is always verified. At most 16 KiB of headers and 64 KiB of body (or what a call
+// asks for) are read; nothing is decompressed, since nothing compressed is asked for.
 #pragma once
 #include "common/egress.h"
 #include "common/error.h"

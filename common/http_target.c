@@ -18,6 +18,16 @@ static bool url_has(CURLU *url, CURLUPart part) {
     return code == CURLUE_OK;
 }
 
+static bool resource_write(CURLU *url, char *ret_text, size_t size) {
+    if (!url_part(url, CURLUPART_PATH, ret_text, size))
+        return false;
+    size_t length = strlen(ret_text);
+    if (!url_has(url, CURLUPART_QUERY))
+        return true;
+    ret_text[length++] = '?';
+    return url_part(url, CURLUPART_QUERY, ret_text + length, size - length);
+}
+
 bool http_target_parse(CURLU *url, const char *text, bool allow_http, struct http_target *ret_target,
                        struct error *ret_error) {
     if (strlen(text) > HTTP_URL_MAX_BYTES)
@@ -63,6 +73,13 @@ bool http_target_parse(CURLU *url, const char *text, bool allow_http, struct htt
     memcpy(ret_target->host, host + skip, bare_length);
     ret_target->host[bare_length] = '\0';
     snprintf(ret_target->dotted, sizeof ret_target->dotted, "%s", dotted ? host : "");
+    ret_target->secure = strcmp(scheme, "https") == 0;
+    bool own_port = strcmp(ret_target->port, ret_target->secure ? "443" : "80") == 0;
+    snprintf(ret_target->authority, sizeof ret_target->authority, bracketed ? "[%s]%s%s" : "%s%s%s", ret_target->host,
+             own_port ? "" : ":", own_port ? "" : ret_target->port);
+    snprintf(ret_target->origin, sizeof ret_target->origin, "%s://%s:%s", scheme, ret_target->host, ret_target->port);
+    if (!resource_write(url, ret_target->resource, sizeof ret_target->resource))
+        return error_set(ret_error, ERROR_USAGE, "url: the path or the query is too long");
     ret_target->literal = bracketed || (!dotted && strspn(host, "0123456789.") == length);
     return true;
 }

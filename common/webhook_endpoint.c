@@ -45,11 +45,7 @@ static bool read_headers(struct webhook_endpoint *endpoint, struct json_object *
         if (endpoint->header_count == WEBHOOK_HEADERS_MAX)
             return error_set(ret_error, ERROR_USAGE, "headers: at most %d", WEBHOOK_HEADERS_MAX);
         struct buffer line = {0};
-        // libcurl's own way to send a header without a value; "name:" would remove it.
-        if (text[strspn(text, " \t")] == '\0')
-            buffer_format(&line, "%s;", name);
-        else
-            buffer_format(&line, "%s: %s", name, text);
+        buffer_format(&line, text[strspn(text, " \t")] == '\0' ? "%s:" : "%s: %s", name, text);
         endpoint->headers[endpoint->header_count++] = line.bytes;
     }
     return true;

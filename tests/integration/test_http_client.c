@@ -6,6 +6,7 @@
 #include "tests/support/tls_server.h"
 #include <arpa/inet.h>
 #include <check.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -116,7 +117,7 @@ static struct result post_script(struct script script) {
 
 START_TEST(a_post_is_what_was_given) {
     start_allowing_loopback();
-    const char *headers[] = {"content-type: application/json", "webhook-id: evt", "x-empty;", NULL};
+    const char *headers[] = {"content-type: application/json", "webhook-id: evt", "x-empty:", NULL};
     struct http_call call = usual;
     call.url = url_to("127.0.0.1", "/hook?a=b");
     call.headers = headers;
@@ -399,12 +400,14 @@ START_TEST(a_refused_port_is_connect) {
 }
 END_TEST
 
-// A header section that is too long, in one line, in many, and in interim answers that never end.
+// A header section that is too long, in one line, in many, and in interim answers that never end; and a chunk that
+// never comes.
 START_TEST(too_many_header_bytes_are_a_bad_answer) {
     static const char *const fillers[] = {"x", "X-Filler: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n",
-                                          "HTTP/1.1 103 Hints\r\nLink: </x>\r\n\r\n"};
+                                          "HTTP/1.1 103 Hints\r\nLink: </x>\r\n\r\n", "xxxxxxxxxxxxxxxx"};
     static const char *const answers[] = {"HTTP/1.1 200 OK\r\nX: ", "HTTP/1.1 200 OK\r\n",
-                                          "HTTP/1.1 100 Continue\r\n\r\n"};
+                                          "HTTP/1.1 100 Continue\r\n\r\n",
+                                          "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;"};
     start_allowing_loopback();
     struct result result =
         post_script((struct script){.answer = answers[_i], .then = THEN_FLOOD, .filler = fillers[_i]});
@@ -442,6 +445,13 @@ static const struct {
     {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort", HTTP_BAD_ANSWER},
     {"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", HTTP_BAD_ANSWER},
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", HTTP_BAD_ANSWER},
+    {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", HTTP_BAD_ANSWER},
+    {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc", HTTP_BAD_ANSWER},
+    {"HTTP/1.1 200 OK\nContent-Length: 0\n\n", HTTP_BAD_ANSWER},
+    {"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", HTTP_BAD_ANSWER},
+    {"HTTP/2.0 200 OK\r\n\r\n", HTTP_BAD_ANSWER},
+    {"HTTP/1.1 100 Continue\r\n\r\n", HTTP_BAD_ANSWER},
+    {"HTTP/1.1 2", HTTP_BAD_ANSWER},
     {NULL, HTTP_CONNECT}, // closed without a word
 };
 
@@ -535,7 +545,7 @@ START_TEST(a_kept_connection_that_was_closed_is_replaced) {
 }
 END_TEST
 
-// libcurl would send a second request by itself; the receiver may have handled the first.
+// The receiver may have handled the request whose answer did not come.
 START_TEST(no_request_is_repeated_behind_our_back) {
     start_allowing_loopback();
     struct result result = post_script((struct script){.answer = OK_EMPTY});
@@ -661,6 +671,120 @@ START_TEST(tls_with_a_peer_that_speaks_http_is_tls) {
 }
 END_TEST
 
+START_TEST(an_answer_may_end_with_its_connection) {
+    start_allowing_loopback();
+    struct result result = post_script((struct script){.answer = "HTTP/1.1 200 OK\r\n\r\nabc", .then = THEN_CLOSE});
+    CHECK_FAILURE(result, HTTP_OK);
+    ck_assert_str_eq(result.response_head, "abc");
+    result = post_script((struct script){.answer = "HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nabc"});
+    CHECK_FAILURE(result, HTTP_OK); // and HTTP/1.0 keeps none
+    while (server.open > 0)
+        uv_run(&loop, UV_RUN_ONCE);
+    stop();
+}
+END_TEST
+
+// What its headers say of a body does not count.
+START_TEST(a_204_has_no_body) {
+    start_allowing_loopback();
+    for (int i = 0; i < 2; i++) {
+        struct result result =
+            post_script((struct script){.answer = "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n"});
+        CHECK_FAILURE(result, HTTP_OK);
+        ck_assert_int_eq(result.outcome.status, 204);
+    }
+    ck_assert_int_eq(server.connections, 1);
+    stop();
+}
+END_TEST
+
+// They would be read as the answer to the next request.
+START_TEST(bytes_after_an_answer_end_the_connection) {
+    static const char *const answers[] = {OK_EMPTY OK_EMPTY, OK_EMPTY "x",
+                                          "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nhello"};
+    start_allowing_loopback();
+    struct result result = post_script((struct script){.answer = answers[_i]});
+    CHECK_FAILURE(result, HTTP_OK);
+    result = post_script((struct script){.answer = "HTTP/1.1 202 OK\r\nContent-Length: 0\r\n\r\n"});
+    CHECK_FAILURE(result, HTTP_OK);
+    ck_assert_int_eq(result.outcome.status, 202);
+    ck_assert_int_eq(server.connections, 2);
+    stop();
+}
+END_TEST
+
+// The peer answers to the head of a large request; then it closes, or it waits.
+START_TEST(a_request_may_be_answered_before_its_end) {
+    start_allowing_loopback();
+    server.script = (struct script){.answer = "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n",
+                                    .then = _i == 0 ? THEN_CLOSE : THEN_KEEP,
+                                    .at_head = true};
+    struct http_call call = usual;
+    call.url = url_to("127.0.0.1", "/");
+    call.body_length = 32 << 20;
+    char *body = malloc(call.body_length);
+    memset(body, 'x', call.body_length);
+    call.body = body;
+    struct result result = post(call);
+    free(body);
+    CHECK_FAILURE(result, HTTP_OK);
+    ck_assert_int_eq(result.outcome.status, 413);
+    while (server.open > 0) // a connection with half a request on it is of no use
+        uv_run(&loop, UV_RUN_ONCE);
+    stop();
+}
+END_TEST
+
+START_TEST(a_connection_idles_three_seconds) {
+    start_allowing_loopback();
+    struct result result = post_script((struct script){.answer = OK_EMPTY});
+    CHECK_FAILURE(result, HTTP_OK);
+    ck_assert_int_eq(server.open, 1);
+    uv_update_time(&loop);
+    uint64_t before = uv_now(&loop);
+    while (server.open > 0) // nobody asks for it
+        uv_run(&loop, UV_RUN_ONCE);
+    uv_update_time(&loop);
+    ck_assert_uint_ge(uv_now(&loop) - before, 2900);
+    stop();
+}
+END_TEST
+
+// What a connection was trusted or shown for does not hold for a call with other certificates.
+START_TEST(calls_with_other_certificates_share_no_connection) {
+    static const char *const loopback[] = {"127.0.0.0/8"};
+    struct tls_server tls;
+    tls_server_start(&tls, "IP:127.0.0.1"); // it serves one connection at a time: a second gets no handshake
+    start(loopback, 1, tls.ca_file);
+    struct result result = post_tls(&tls);
+    CHECK_FAILURE(result, HTTP_OK);
+    char *certificate;
+    char *key;
+    tls_identity_make(&certificate, &key);
+    char url[64];
+    snprintf(url, sizeof url, "https://127.0.0.1:%d/hook", tls.port);
+    struct http_call call = usual;
+    call.url = url;
+    call.connect_ms = 100;
+    call.ca_pem = certificate; // of somebody else
+    result = post(call);
+    CHECK_FAILURE(result, HTTP_TLS);
+    call.ca_pem = NULL;
+    call.certificate_pem = certificate;
+    call.key_pem = key;
+    result = post(call);
+    CHECK_FAILURE(result, HTTP_TLS);
+    ck_assert_uint_eq(http_client_connections_opened(client), 3);
+    result = post_tls(&tls);
+    CHECK_FAILURE(result, HTTP_OK);
+    ck_assert_uint_eq(http_client_connections_opened(client), 3);
+    free(certificate);
+    free(key);
+    stop();
+    tls_server_stop(&tls);
+}
+END_TEST
+
 struct lookup {
     int calls;
     size_t count;
@@ -725,7 +849,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(client_case, a_silent_receiver_costs_one_deadline);
     tcase_add_test(client_case, a_peer_that_takes_no_connection_is_connect);
     tcase_add_test(client_case, a_refused_port_is_connect);
-    tcase_add_loop_test(client_case, too_many_header_bytes_are_a_bad_answer, 0, 3);
+    tcase_add_loop_test(client_case, too_many_header_bytes_are_a_bad_answer, 0, 4);
     tcase_add_test(client_case, header_limit_is_16_kib);
     tcase_add_loop_test(client_case, what_is_no_answer_is_a_failure, 0,
                         (int)(sizeof wrong_answers / sizeof *wrong_answers));
@@ -741,6 +865,12 @@ static void add_tests(Suite *suite) {
     tcase_add_test(client_case, tls_with_a_trusted_certificate_works);
     tcase_add_test(client_case, tls_for_another_name_is_refused);
     tcase_add_test(client_case, tls_with_a_peer_that_speaks_http_is_tls);
+    tcase_add_test(client_case, an_answer_may_end_with_its_connection);
+    tcase_add_test(client_case, a_204_has_no_body);
+    tcase_add_loop_test(client_case, bytes_after_an_answer_end_the_connection, 0, 3);
+    tcase_add_loop_test(client_case, a_request_may_be_answered_before_its_end, 0, 2);
+    tcase_add_test(client_case, a_connection_idles_three_seconds);
+    tcase_add_test(client_case, calls_with_other_certificates_share_no_connection);
     tcase_add_test(client_case, names_are_looked_up_once);
 }
 

@@ -82,7 +82,7 @@ static size_t complete_request(struct peer *peer) {
     if (!blank)
         return 0;
     const char *field = strcasestr(peer->bytes, "\r\ncontent-length:");
-    size_t body = field ? strtoul(field + strlen("\r\ncontent-length:"), NULL, 10) : 0;
+    size_t body = field && !peer->server->script.at_head ? strtoul(field + strlen("\r\ncontent-length:"), NULL, 10) : 0;
     size_t total = (size_t)(blank - peer->bytes) + 4 + body;
     return peer->length >= total ? total : 0;
 }

@@ -17,6 +17,7 @@ struct script {
     size_t length;      // 0: strlen(answer)
     enum script_then then;
     const char *filler; // what drips or floods
+    bool at_head;       // answers when it has the head, and takes what follows for the next request
 };
 
 struct script_server {
