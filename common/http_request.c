@@ -80,10 +80,12 @@ struct http_parser {
 // resource has is the handler's business: 405.
 static const char *const known_methods[] = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"};
 
+static bool is_alphanumeric(unsigned char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
 static bool is_token_char(unsigned char c) {
-    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
-        return true;
-    return c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL;
+    return is_alphanumeric(c) || (c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL);
 }
 
 static bool is_text_char(unsigned char c) {
@@ -219,6 +221,19 @@ static int scan_field_value(struct http_parser *parser, char c) {
         return 0;
     }
     return is_text_char((unsigned char)c) ? 0 : 400;
+}
+
+// How many of these bytes a field's name or value goes on with: most of a head is that, and read at a stretch.
+static size_t scan_stretch(const struct http_parser *parser, const char *bytes, size_t length) {
+    size_t count = 0;
+    if (parser->scan == SCAN_FIELD_VALUE) {
+        while (count < length && is_text_char((unsigned char)bytes[count]))
+            count++;
+    } else if (parser->scan == SCAN_FIELD_NAME) {
+        while (count < length && is_token_char((unsigned char)bytes[count]))
+            count++;
+    }
+    return count;
 }
 
 static int scan_lf(struct http_parser *parser, char c, enum scan next) {
@@ -398,8 +413,9 @@ static int set_target(struct http_parser *parser, char *target) {
 }
 
 static bool host_is_valid(const char *value) {
-    return value[strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~%!$&'()*+,;=:[]")] ==
-           '\0';
+    while (is_alphanumeric((unsigned char)*value) || (*value != '\0' && strchr("-._~%!$&'()*+,;=:[]", *value) != NULL))
+        value++;
+    return *value == '\0';
 }
 
 // 0, or what RFC 9112, section 6.1 and 6.3 make of a Transfer-Encoding that is not just "chunked".
@@ -545,9 +561,17 @@ enum http_parse http_parser_feed(struct http_parser *parser, const char *bytes, 
     int status = parser->result == HTTP_PARSE_BAD ? parser->status : 0;
     assert(parser->result != HTTP_PARSE_DONE); // reset first
     while (at < length && !parser->head_done && parser->scan != SCAN_HEAD_WHOLE && status == 0) {
-        if (parser->head_length == HTTP_HEAD_MAX_BYTES) {
+        size_t room = HTTP_HEAD_MAX_BYTES - parser->head_length;
+        if (room == 0) {
             status = 431;
             break;
+        }
+        size_t stretch = scan_stretch(parser, bytes + at, length - at < room ? length - at : room);
+        if (stretch > 0) {
+            memcpy(parser->head + parser->head_length, bytes + at, stretch);
+            parser->head_length += stretch;
+            at += stretch;
+            continue;
         }
         parser->head[parser->head_length++] = bytes[at];
         status = scan_byte(parser, bytes[at++]);

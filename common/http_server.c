@@ -42,7 +42,8 @@ enum {
     MAX_TURNED_AWAY = 64,
     ACCEPTS_A_TURN = 64,
     // TCP_DEFER_ACCEPT: the kernel keeps a connection that says nothing for itself for this long (the least there is),
-    // then hands it over all the same. Until then it counts in the backlog, so that has room for a crowd.
+    // then hands it over all the same. Until then it counts in the backlog, so that has room for a crowd; past it
+    // the kernel asks with SYN cookies, which are not held back.
     DEFER_S = 1,
     BACKLOG = 4096,
     REQUEST_TIMEOUT_MS = 10000,
