@@ -1,5 +1,6 @@
--- Capture: writes the trigger function of one published table. The function is static SQL over the transition tables,
--- one INSERT ... SELECT a statement whatever its row count, and runs as the schema's owner, so that writers need no rights.
+-- Capture: writes the trigger functions of one published table, one for each kind of statement. They are static SQL over the
+-- transition tables, one INSERT ... SELECT a statement whatever its row count, and run as the schema's owner, so that writers
+-- need no rights.
 
 -- How a column is rendered, given a reference to it. Some types need neither escaping nor a length check.
 create or replace function rowbell.capture_plain_type(type oid) returns boolean
@@ -53,23 +54,41 @@ begin
   perform rowbell.capture_create(p) from rowbell.published p where exists (select from pg_class c where c.oid = p.relation);
 end $$;
 
--- The body of the capture function.
-create or replace function rowbell.capture_body(p rowbell.published) returns text
+-- The four functions of a table, as GRANT and DROP list them.
+create or replace function rowbell.capture_functions(relation oid) returns text
+language sql immutable
+return (select string_agg(format('rowbell.%I()', 'capture_' || relation || '_' || op), ', ')
+          from unnest(array['insert', 'update', 'delete', 'truncate']) as op);
+
+-- The body of the function for one kind of statement.
+create or replace function rowbell.capture_body(p rowbell.published, op text) returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
   keyed    constant boolean := cardinality(p.key) > 0;
   -- The alias is what PostgreSQL's error names when a captured column is gone, so it says what to do.
   row_ref  constant text := '"rowbell.publish must be called again: row"';
+  old_ref  constant text := '"rowbell.publish must be called again: old row"';
+  new_ref  constant text := '"rowbell.publish must be called again: new row"';
   key_sql  constant text := coalesce(rowbell.capture_key_sql(p.relation, p.key, row_ref) || ' collate "C"', 'null::text');
-  long_key constant boolean := keyed and exists (
-    select from unnest(p.key) as k(attname) join pg_attribute a on a.attrelid = p.relation and a.attname = k.attname
-     where not rowbell.capture_plain_type(a.atttypid));
+  -- True of a row whose rendered key may have over 1,024 bytes, told without rendering it: a byte becomes %XX, and outside of
+  -- UTF-8 up to three of these. NULL: no key can.
+  long_sql constant text := (
+    select format('%s > %s', string_agg(format('octet_length(%s)', rowbell.capture_text_sql(a.atttypid, format('%s.%I', row_ref, a.attname))), ' + '),
+                  (1024 - 40 * cardinality(p.key)) / case getdatabaseencoding() when 'UTF8' then 3 else 9 end)
+      from pg_attribute a where a.attrelid = p.relation and a.attname = any (p.key) and not rowbell.capture_plain_type(a.atttypid)
+    having count(*) > 0);
+  event_op constant text := case op when 'insert' then 'create' else op end;
   scope_sql text := 'null::text';
   gone_sql  text := 'false';
   image_sql text;
+  stays_sql text;   -- a row has the same address before and after, and is there
   old_side  text;   -- a transition table, rendered: key, scope, gone, image
   new_side  text;
-  emit      text;   -- what ends every statement: rows of changes(op, scope, key) become events
+  its_side  text;   -- the one whose rows are the events
+  emit      text;   -- what ends a statement: rows of changes(op, scope, key) become events
+  emit_long text;   -- the same where a key may be long
+  each      text;   -- an event for each row
+  whole     text;   -- an event for each scope
   create_id int; update_id int; delete_id int;
 begin
   select min(t.id) filter (where t.type = p.name || '.create'), min(t.id) filter (where t.type = p.name || '.update'),
@@ -88,33 +107,64 @@ begin
     image_sql := row_ref;
   else
     -- The key and the scope are always watched: their change is a change of address.
-    image_sql := format('row(%s)', (select string_agg(format('%s.%I', row_ref, w), ', ') from unnest(p.watch) as w));
+    image_sql := format('row(%s)::record', (select string_agg(format('%s.%I', row_ref, w), ', ') from unnest(p.watch) as w));
   end if;
   old_side := format('select %s as key, %s as scope, %s as gone, %s as image from "rowbell$old" as %s',
                      key_sql, scope_sql, gone_sql, image_sql, row_ref);
   new_side := format('select %s as key, %s as scope, %s as gone, %s as image from "rowbell$new" as %s',
                      key_sql, scope_sql, gone_sql, image_sql, row_ref);
+  its_side := case op when 'delete' then old_side else new_side end;
   emit := format($sql$
     insert into rowbell.events (type_id, scope, key, op, subject)
-    select case c.op when 'create' then %s when 'update' then %s else %s end, c.scope, c.key, c.op, %L || '/' || c.key
-      from changes c where %s$sql$,
-    create_id, update_id, delete_id, p.name,
-    case when not long_key then 'true' else format($sql$octet_length(c.key) <= 1024
+    select case c.op when 'create' then %s when 'update' then %s else %s end, c.scope, c.key, c.op, %L || c.key
+      from changes c$sql$, create_id, update_id, delete_id, p.name || '/');
+  emit_long := case when long_sql is null then emit else format($sql$%s where octet_length(c.key) <= 1024
     union all
     select distinct case c.op when 'create' then %s when 'update' then %s else %s end, c.scope, null, c.op, %L
-      from changes c where octet_length(c.key) > 1024$sql$, create_id, update_id, delete_id, p.name) end);
+      from changes c where octet_length(c.key) > 1024$sql$, emit, create_id, update_id, delete_id, p.name) end;
+  each := format($sql$
+    with sides as (%s), changes as (select %L as op, s.scope, s.key from sides s where not s.gone)$sql$, its_side, event_op);
+  each := case when long_sql is null or op = 'update' then each || emit || ';' else format($sql$
+    select true into long from %s as %s where %s;
+    if found then%s%s;
+    else%s%s;
+    end if;$sql$, case op when 'delete' then '"rowbell$old"' else '"rowbell$new"' end, row_ref, long_sql, each, emit_long, each, emit) end;
 
-  return format($body$
-begin
-  if tg_op = 'INSERT' and %1$s then
-    with sides as (%6$s), changes as %8$s (select 'create' as op, s.scope, s.key from sides s where not s.gone)%9$s;
-  elsif tg_op = 'DELETE' and %1$s then
-    with sides as (%10$s), changes as %8$s (select 'delete' as op, s.scope, s.key from sides s where not s.gone)%9$s;
-  elsif tg_op = 'UPDATE' and %1$s then
-    -- Paired on the rendered key. A row that is there before and not after (its key changed, it moved to another scope, it
-    -- was soft-deleted) is a delete; one that is there after and not before is a create.
-    with o as (%10$s), n as (%6$s),
-    changes as %8$s (
+  case op
+  when 'insert', 'delete' then
+    whole := format($sql$
+    with sides as (%s)
+    insert into rowbell.events (type_id, scope, key, op, subject)
+    select distinct %s, s.scope, null, %L, %L from sides s where not s.gone;$sql$,
+      its_side, case op when 'insert' then create_id else delete_id end, event_op, p.name);
+  when 'update' then
+    -- Without a key, old and new rows are paired by their order. A wrong pair can only add an event: if every pair is
+    -- equal, the table is as it was.
+    whole := format($sql$
+    with o as (select s.*, row_number() over () as i from (%s) s), n as (select s.*, row_number() over () as i from (%s) s)
+    insert into rowbell.events (type_id, scope, key, op, subject)
+    select distinct %s, v.scope, null, 'update', %L
+      from o full join n on o.i = n.i cross join lateral (values (o.scope), (n.scope)) as v(scope)
+     where o.image *<> n.image or o.image is null or n.image is null or o.scope is distinct from n.scope
+        or o.gone is distinct from n.gone;$sql$, old_side, new_side, update_id, p.name);
+    select string_agg(case when a.attname = p.soft_delete then format('%1$s.%3$I is null and %2$s.%3$I is null', old_ref, new_ref, a.attname)
+                           when rowbell.capture_plain_type(a.atttypid) then format('%1$s.%3$I is not distinct from %2$s.%3$I', old_ref, new_ref, a.attname)
+                           else format('%s collate "C" is not distinct from %s',
+                                       rowbell.capture_text_sql(a.atttypid, format('%s.%I', old_ref, a.attname)),
+                                       rowbell.capture_text_sql(a.atttypid, format('%s.%I', new_ref, a.attname))) end, ' and ')
+      into stays_sql
+      from pg_attribute a where a.attrelid = p.relation and a.attname = any (p.key || p.scope || p.soft_delete);
+    stays_sql := concat_ws(' and ', stays_sql, 'not ' || replace(long_sql, row_ref, new_ref));
+    -- The usual case, one row that stays where it is, is told without a join: each new row has an old one. In any other case changed
+    -- is NULL and rows are paired on the rendered key: one that is there before and not after (its key changed, it moved to another
+    -- scope, it was soft-deleted) is a delete; one that is there after and not before is a create.
+    each := format($sql$
+    select case when %s and not exists (select from "rowbell$old" offset 1) then %s *<> %s end into changed
+      from "rowbell$old" as %s left join "rowbell$new" as %s on true;
+    if changed then%s
+    elsif found and changed is null then
+    with o as (%s), n as (%s),
+    changes as (
       select v.op, v.scope, v.key
         from o full join n on o.key = n.key
        cross join lateral (select o.key is not null and not o.gone as before, n.key is not null and not n.gone as after,
@@ -124,47 +174,35 @@ begin
          ('create', n.scope, n.key, is_.after and not (is_.before and is_.stayed)),
          ('update', n.scope, n.key, is_.before and is_.after and is_.stayed and o.image *<> n.image)
        ) as v(op, scope, key, happened)
-       where v.happened)%9$s;
-  elsif tg_op = 'INSERT' then
-    with sides as (%6$s)
-    insert into rowbell.events (type_id, scope, key, op, subject)
-    select distinct %7$s, s.scope, null, 'create', %5$L from sides s where not s.gone;
-  elsif tg_op = 'DELETE' then
-    with sides as (%10$s)
-    insert into rowbell.events (type_id, scope, key, op, subject)
-    select distinct %3$s, s.scope, null, 'delete', %5$L from sides s where not s.gone;
-  elsif tg_op = 'UPDATE' then
-    -- Without a key, old and new rows are paired by their order. A wrong pair can only add an event: if every pair is
-    -- equal, the table is as it was.
-    with o as (select s.*, row_number() over () as i from (%10$s) s), n as (select s.*, row_number() over () as i from (%6$s) s)
-    insert into rowbell.events (type_id, scope, key, op, subject)
-    select distinct %11$s, v.scope, null, 'update', %5$L
-      from o full join n on o.i = n.i cross join lateral (values (o.scope), (n.scope)) as v(scope)
-     where o.image *<> n.image or o.image is null or n.image is null or o.scope is distinct from n.scope
-        or o.gone is distinct from n.gone;
-  elsif not rowbell.truncate_is_covered(tg_relid, tg_when, %2$L) then
-    insert into rowbell.events (type_id, scope, key, op, subject) values (%3$s, %4$L, null, 'delete', %5$L);
-  else
-    return null;
-  end if;
-%12$s  return null;
+       where v.happened)%s;
+    else
+      return null;
+    end if;$sql$,
+      stays_sql, replace(image_sql, row_ref, old_ref), replace(image_sql, row_ref, new_ref), old_ref, new_ref,
+      each, old_side, new_side, emit_long);
+  when 'truncate' then
+    whole := format($sql$
+    if rowbell.truncate_is_covered(tg_relid, tg_when, %L) then
+      return null;
+    end if;
+    insert into rowbell.events (type_id, scope, key, op, subject) values (%s, %L, null, 'delete', %L);$sql$,
+      p.relation, delete_id, case when p.scope is not null then '*' end, p.name);
+  end case;
+
+  return format($body$%s
+begin%s%s
+  return null;
 end $body$,
-    case when keyed then 'current_setting(''rowbell.capture'', true) is distinct from ''collection''' else 'false' end, -- 1: one event a row
-    p.relation::text,                                             -- 2
-    delete_id,                                                    -- 3
-    case when p.scope is not null then '*' end,                   -- 4
-    p.name,                                                       -- 5
-    new_side,                                                     -- 6
-    create_id,                                                    -- 7
-    case when long_key then 'materialized' else '' end,           -- 8
-    emit,                                                         -- 9
-    old_side,                                                     -- 10
-    update_id,                                                    -- 11
-    case when (select i.wake from rowbell.installation i) = 'notify' then -- 12
-      $wake$  if found and rowbell.relays_sleep() then
+    case when op = 'update' then E'\ndeclare\n  changed boolean;' when long_sql is not null then E'\ndeclare\n  long boolean;' else '' end,
+    case when keyed and op <> 'truncate' then
+      format($if$
+  if current_setting('rowbell.capture', true) is distinct from 'collection' then%s
+  else%s
+  end if;$if$, each, whole) else whole end,
+    case when (select i.wake from rowbell.installation i) = 'notify' then $wake$
+  if found and rowbell.relays_sleep() then
     perform rowbell.wake_relay();
-  end if;
-$wake$ else '' end);
+  end if;$wake$ else '' end);
 end $$;
 
 -- A TRUNCATE of a table with partitions or children fires the trigger of each of them, the root's first. The BEFORE
@@ -193,12 +231,14 @@ begin
   return true;
 end $$;
 
--- Creates or replaces the capture function of a published table. Settings that change how a value is rendered are pinned
--- where the key or the scope has a type that they change.
+-- Creates or replaces the capture functions of a published table. Settings that change how a value is rendered are pinned
+-- where the key or the scope has a type that they change. The search_path that they pin is read as `pg_catalog, pg_temp`:
+-- pg_catalog comes first where it is not named, and naming it costs each statement a look-up.
 create or replace function rowbell.capture_create(p rowbell.published) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
   pinned text := '';
+  op     text;
 begin
   if exists (select from pg_attribute a
               where a.attrelid = p.relation and (a.attname = any (p.key) or a.attname = p.scope)
@@ -207,8 +247,10 @@ begin
     pinned := $set$ set datestyle = 'ISO, YMD' set timezone = 'UTC' set intervalstyle = 'iso_8601'
       set bytea_output = 'hex' set extra_float_digits = 1$set$;
   end if;
-  execute format('create or replace function rowbell.%I() returns trigger language plpgsql security definer '
-                 'set search_path = pg_catalog, pg_temp%s as %L',
-                 'capture_' || p.relation, pinned, rowbell.capture_body(p));
-  execute format('revoke all on function rowbell.%I() from public', 'capture_' || p.relation);
+  foreach op in array array['insert', 'update', 'delete', 'truncate'] loop
+    execute format('create or replace function rowbell.%I() returns trigger language plpgsql security definer '
+                   'set search_path = pg_temp%s as %L',
+                   'capture_' || p.relation || '_' || op, pinned, rowbell.capture_body(p, op));
+  end loop;
+  execute format('revoke all on function %s from public', rowbell.capture_functions(p.relation));
 end $$;

@@ -50,8 +50,8 @@ begin atomic
   covered as (
     select t.root, t.relation, c.relispartition,
            (select count(*) from pg_trigger g join pg_proc f on f.oid = g.tgfoid
-             where g.tgrelid = t.relation and f.proname = 'capture_' || t.root and f.pronamespace = 'rowbell'::regnamespace
-               and g.tgname in ('~rowbell_insert', '~rowbell_update', '~rowbell_delete', '~rowbell_truncate')
+             where g.tgrelid = t.relation and f.pronamespace = 'rowbell'::regnamespace
+               and f.proname = replace(g.tgname, '~rowbell_', 'capture_' || t.root || '_')
                and g.tgenabled in ('O', 'A')) as triggers
       from tree t join pg_class c on c.oid = t.relation where c.relkind in ('r', 'p'))
   select 'table is gone', p.name, 'relation ' || p.relation || ' was dropped',
@@ -65,7 +65,7 @@ begin atomic
    group by p.relation
   union all
   select 'not captured', v.relation::regclass::text,
-         case when v.relation = v.root then 'a trigger is missing or disabled' else 'written directly, its changes are missed' end,
+         case when v.relation = v.root then 'a trigger is missing, disabled or of an earlier version' else 'written directly, its changes are missed' end,
          format('select rowbell.publish(%L, ...)', v.root::regclass)
     from covered v where v.triggers < 4
   union all

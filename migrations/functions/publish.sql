@@ -46,7 +46,7 @@ begin
       where (event_types.relation, event_types.webhook) is distinct from (excluded.relation, excluded.webhook);
   perform rowbell.capture_create(p);
   -- Creating the triggers needs EXECUTE; firing them does not. publish_end takes it back.
-  execute format('grant execute on function rowbell.%I() to %I', 'capture_' || relation, caller);
+  execute format('grant execute on function %s to %I', rowbell.capture_functions(relation), caller);
 end $$;
 
 create or replace function rowbell.publish_end(relation oid, caller name, remove boolean)
@@ -56,13 +56,14 @@ declare
   was_published boolean;
 begin
   if remove then
-    -- Its triggers are gone, or dropping their function fails; only the table's owner can take them away.
+    -- Its triggers are gone, or dropping their functions fails; only the table's owner can take them away.
     delete from rowbell.published o where o.relation = publish_end.relation;
     was_published := found;
-    execute format('drop function if exists rowbell.%I()', 'capture_' || relation);
+    -- One function did the work of the four until version 6; its triggers call it until the table is published again.
+    execute format('drop function if exists rowbell.%I(), %s', 'capture_' || relation, rowbell.capture_functions(relation));
     return was_published;
   end if;
-  execute format('revoke execute on function rowbell.%I() from %I', 'capture_' || relation, caller);
+  execute format('revoke execute on function %s from %I', rowbell.capture_functions(relation), caller);
   return true;
 end $$;
 
@@ -92,7 +93,8 @@ declare
   column_name name;
   wire    text;
   target  oid;
-  capture text;
+  op      text;
+  rows    text;
 begin
   if relation is null then
     raise exception 'rowbell.publish: relation is NULL' using errcode = 'null_value_not_allowed';
@@ -154,20 +156,16 @@ begin
   execute format('comment on trigger "~rowbell_proof" on %s is %L', relation, current_user);
   perform rowbell.publish_begin(relation, wire, key, scope, soft_delete, watch, coalesce(webhook, true), current_user);
   execute format('drop trigger "~rowbell_proof" on %s', relation);
-  capture := format('rowbell.%I()', 'capture_' || relation::oid);
   for target in select r from rowbell.publish_relations(relation) as r loop
     -- The names sort last, since an AFTER trigger of the application may change the row again.
-    execute format('create or replace trigger "~rowbell_insert" after insert on %s '
-                   'referencing new table as "rowbell$new" for each statement execute function %s', target::regclass, capture);
-    execute format('create or replace trigger "~rowbell_update" after update on %s referencing old table as "rowbell$old" '
-                   'new table as "rowbell$new" for each statement execute function %s', target::regclass, capture);
-    execute format('create or replace trigger "~rowbell_delete" after delete on %s '
-                   'referencing old table as "rowbell$old" for each statement execute function %s', target::regclass, capture);
-    execute format('create or replace trigger "~rowbell_truncate" after truncate on %s '
-                   'for each statement execute function %s', target::regclass, capture);
+    for op, rows in values ('insert', 'referencing new table as "rowbell$new"'), ('delete', 'referencing old table as "rowbell$old"'),
+                           ('update', 'referencing old table as "rowbell$old" new table as "rowbell$new"'), ('truncate', '') loop
+      execute format('create or replace trigger %I after %s on %s %s for each statement execute function rowbell.%I()',
+                     '~rowbell_' || op, op, target::regclass, rows, 'capture_' || relation::oid || '_' || op);
+    end loop;
     if exists (select from pg_inherits i where i.inhparent = target) then
       execute format('create or replace trigger "~rowbell_truncate_tree" before truncate on %s '
-                     'for each statement execute function %s', target::regclass, capture);
+                     'for each statement execute function rowbell.%I()', target::regclass, 'capture_' || relation::oid || '_truncate');
     end if;
   end loop;
   perform rowbell.publish_end(relation, current_user, false);
@@ -186,7 +184,7 @@ begin
     raise exception 'rowbell.unpublish: must be owner of table %', relation using errcode = 'insufficient_privilege';
   end if;
   for target in select g.tgrelid, g.tgname from pg_trigger g join pg_proc f on f.oid = g.tgfoid
-                 where f.pronamespace = 'rowbell'::regnamespace and f.proname = 'capture_' || relation::oid
+                 where f.pronamespace = 'rowbell'::regnamespace and f.proname ~ ('^capture_' || relation::oid || '(_|$)')
                    and not g.tgisinternal loop
     execute format('drop trigger if exists %I on %s', target.tgname, target.tgrelid::regclass);
   end loop;

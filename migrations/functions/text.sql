@@ -13,9 +13,14 @@ create or replace function rowbell.percent_encode(value text) returns text
 language sql immutable parallel safe
 return case when value ~ '^[A-Za-z0-9._~-]*$' then value else rowbell.percent_encode_slow(value) end;
 
--- A scope as it is stored and compared: '' and the reserved '*' are none; long ones are named by their digest.
+-- A scope as it is stored and compared: '' and the reserved '*' are none; long ones are named by their digest. Functions that
+-- PostgreSQL does not call immutable are kept apart: then this one is an expression of the statement that calls it.
+create or replace function rowbell.scope_digest(value text) returns text
+language sql immutable strict parallel safe
+return 'sha256:' || encode(sha256(convert_to(value, 'UTF8')), 'hex');
+
 create or replace function rowbell.scope_of(value text) returns text
 language sql immutable parallel safe
 return case when value in ('', '*') then null
-            when octet_length(value) > 256 then 'sha256:' || encode(sha256(convert_to(value, 'UTF8')), 'hex')
+            when octet_length(value) > 256 then rowbell.scope_digest(value)
             else value end;

@@ -110,6 +110,49 @@ START_TEST(soft_delete_and_undelete) {
 }
 END_TEST
 
+// One row is told without the join that many rows need: both must tell the same.
+START_TEST(an_update_of_one_row_and_of_many_tell_the_same) {
+    PGconn *conn = fresh("create table p (id text primary key, v int, tenant text, gone timestamptz, other int);"
+                         "select rowbell.publish('p', scope => 'tenant', soft_delete => 'gone', watch => '{v}');"
+                         "insert into p select i, 1, 't', null, 1 from generate_series(1, 9) i");
+    PLAY(conn, {"update p set other = 2", ""}, {"update p set other = 3 where id = '1'", ""},
+         {"update p set v = 2 where id = '1'", "p.update t 1"}, {"update p set v = 2 where id < '3'", "p.update t 2"},
+         {"update p set id = 'a' where id = '1'", "p.delete t 1\np.create t a"},
+         {"update p set id = 'k' || id where id in ('2', '8')",
+          "p.delete t 2\np.delete t 8\np.create t k2\np.create t k8"},
+         {"update p set tenant = 'u' where id = '3'", "p.delete t 3\np.create u 3"},
+         {"update p set tenant = 'u' where id = '3' or id = 'a'", "p.delete t a\np.create u a"},
+         {"update p set tenant = '*' where id = '3'", "p.delete u 3\np.create - 3"},
+         {"update p set tenant = null, v = 3 where id = '3'", "p.update - 3"},
+         {"update p set gone = now() where id = '4'", "p.delete t 4"},
+         {"update p set v = 9 where id = '4'", ""}, // it is gone
+         {"update p set gone = null where id = '4'", "p.create t 4"},
+         {"update p set gone = now() where id in ('4', '5')", "p.delete t 4\np.delete t 5"},
+         {"update p set v = 9 where id in ('4', '6')", "p.update t 6"},
+         {"update p set id = repeat('k', 1025) where id = '6'", "p.delete t 6\np.create t -"},
+         {"update p set v = 10 where length(id) = 1025", "p.update t -"},
+         {"update p set v = 11 where length(id) = 1025 or id = '7'", "p.update t -\np.update t 7"},
+         {"delete from p where length(id) = 1025 or id = '7'", "p.delete t -\np.delete t 7"});
+    // A key of 342 characters may have over 1,024 bytes when it is rendered, and has not.
+    sql_run(conn, "insert into p values (repeat('~', 342), 1, 't')");
+    ck_assert_int_eq(sql_int(conn, "select length(key) from rowbell.events order by seq desc limit 1"), 342);
+}
+END_TEST
+
+// Moved to a partition that takes no row: there is an old row and no new one.
+START_TEST(a_row_that_an_update_loses_is_deleted) {
+    PGconn *conn =
+        fresh("create table p (id int, part int, v int, primary key (id, part)) partition by list (part);"
+              "create table p1 partition of p for values in (1); create table p2 partition of p for values in (2);"
+              "create function nothing() returns trigger language plpgsql as $$ begin return null; end $$;"
+              "insert into p values (1, 1), (2, 1), (3, 1);"
+              "create trigger nothing before insert on p2 for each row execute function nothing();"
+              "select rowbell.publish('p', key => '{id,part}')");
+    PLAY(conn, {"update p set part = 2 where id = 1", "p.delete - 1/1"},
+         {"update p set part = case id when 3 then 2 else 1 end", "p.delete - 3/1"});
+}
+END_TEST
+
 START_TEST(truncate_names_the_collection_and_reaches_every_scope) {
     PGconn *conn =
         fresh("create table scoped (id int primary key, tenant text); create table plain (id int primary key);"
@@ -286,7 +329,7 @@ START_TEST(writers_need_no_rights_of_ours) {
     ck_assert_str_eq(
         sql_error(conn, "do $$ begin execute format('create trigger t after insert on mine referencing new table as "
                         "\"rowbell$new\" for each statement execute function rowbell.%I()', 'capture_' || "
-                        "'p'::regclass::oid); end $$"),
+                        "'p'::regclass::oid || '_insert'); end $$"),
         "42501");
     sql_run(conn, "reset role");
     ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.events"), 1);
@@ -457,6 +500,8 @@ static void add_tests(Suite *suite) {
         a_changed_key_is_a_delete_and_a_create,
         a_changed_scope_is_a_delete_there_and_a_create_here,
         soft_delete_and_undelete,
+        an_update_of_one_row_and_of_many_tell_the_same,
+        a_row_that_an_update_loses_is_deleted,
         truncate_names_the_collection_and_reaches_every_scope,
         a_table_without_a_key_names_the_collection_once,
         keys_are_rendered_as_a_url_path,
