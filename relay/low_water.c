@@ -66,10 +66,12 @@ void low_water_on_pass(struct low_water *water, const struct low_water_pass *pas
             return;
         }
     }
-    if (pass->marked < pass->claimed) {
+    if (pass->marked + pass->left < pass->claimed) {
         water->mark = 0; // seen and left: it will be claimed again, wherever it is
         return;
     }
+    if (pass->left > 0)
+        return; // above the mark, where the next pass finds it
     int64_t seq = settled(water, pass->xmin);
     if (pass->full && pass->highest < seq)
         seq = pass->highest;

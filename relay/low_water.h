@@ -34,6 +34,7 @@ struct low_water {
 struct low_water_pass {
     int64_t mark; // that it was given
     int64_t claimed, marked;
+    int64_t left;    // of the claimed: to the pass that follows at once
     int64_t highest; // seq that was claimed; 0: none
     bool full;       // a whole batch: rows above highest were not looked at
     double claim_ms;

@@ -1,9 +1,9 @@
-// The happy path: pass after pass until one finds less than a whole batch; then linger for some passes 1, 2, 3 ms
-// apart, since a busy database commits again soon (a writer that finds the relay asleep is faster at 15 ms, and
-// dearer); then tell the writers that nobody is awake, look once more, and sleep until a writer's NOTIFY, the fallback
-// poll or the sweep. The failure modes: a pass that fails for its data is done again one event at a time, so that one
-// bad row does not hold back the others; a fault of the system (no database, a lock time-out, a full disk) counts
-// against no event and makes the relay as a whole back off.
+// The happy path: pass after pass until one finds less than a whole batch and leaves nothing; then linger for some
+// passes 1, 2, 3 ms apart, since a busy database commits again soon (a writer that finds the relay asleep is faster at
+// 15 ms, and dearer); then tell the writers that nobody is awake, look once more, and sleep until a writer's NOTIFY,
+// the fallback poll or the sweep. The failure modes: a pass that fails for its data is done again one event at a time,
+// so that one bad row does not hold back the others; a fault of the system (no database, a lock time-out, a full disk)
+// counts against no event and makes the relay as a whole back off.
 #include "relay/relay.h"
 #include "common/db_error.h"
 #include "common/log.h"
@@ -213,11 +213,11 @@ void relay_on_pass(struct relay *relay, const struct relay_pass *done, const str
             low_water_on_sample(&relay->water, &done->sample, now(relay));
         low_water_on_pass(&relay->water, &done->claim, now(relay));
         metric_set(METRIC_LOW_WATER_MARK, NULL, NULL, (double)relay->water.mark);
-        if (done->events > 0)
+        if (done->events > 0 || done->claim.left > 0)
             wake(relay);
         else
             relay->idle_passes++;
-        if (done->claim.full)
+        if (done->claim.full || done->claim.left > 0)
             look(relay);
         else
             rest(relay);

@@ -35,6 +35,7 @@ enum relay_suspects {
 
 struct relay_store {
     void *arg;
+    // It may leave some of what it claimed (claim.left) to the next pass, but not twice.
     // hardly: it will hardly find an event, so look first whether there is one.
     void (*pass)(void *arg, int64_t mark, bool sample, bool hardly);
     void (*list)(void *arg, enum relay_suspects which);

@@ -11,7 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { OPERATION_DEADLINE_MS = 30000, GAUGES_EVERY_MS = 5000 };
+enum {
+    OPERATION_DEADLINE_MS = 30000,
+    GAUGES_EVERY_MS = 5000,
+    WHOLE_PASSES = 20, // what left its events costs a pass twice, so that it is tried where they are rare
+};
 
 struct relay_store_pg {
     struct relay_store port;
@@ -19,6 +23,7 @@ struct relay_store_pg {
     struct db_conn *conn;
     struct relay_wake *wake;
     int64_t mark; // of the pass in flight
+    int whole;    // passes by the whole statement, until pass_plain.sql is tried again
     int open_handles;
     uv_timer_t *timer;  // relay_store.wait
     uv_timer_t *gauges; // asks for counts of what waits
@@ -28,9 +33,11 @@ static int64_t number(const PGresult *row, int column) {
     return strtoll(PQgetvalue(row, 0, column), NULL, 10);
 }
 
+// The columns of enqueue.sql.
+enum { EVENTS, JOBS, OLDEST_AGE, CLAIMED, HIGHEST, CLAIM_MS, XMIN, POISONED, SPECIAL };
+
 static struct relay_pass read_pass(const struct relay_store_pg *store, const struct db_reply *reply) {
     const PGresult *row = reply->results[reply->count - 1];
-    enum { EVENTS, JOBS, OLDEST_AGE, CLAIMED, HIGHEST, CLAIM_MS, XMIN, POISONED };
     struct relay_pass pass = {
         .events = number(row, EVENTS),
         .jobs = number(row, JOBS),
@@ -59,6 +66,13 @@ static struct relay_pass read_pass(const struct relay_store_pg *store, const str
 static void on_pass(void *arg, const struct db_reply *reply, const struct error *error) {
     struct relay_store_pg *store = arg;
     struct relay_pass pass = error ? (struct relay_pass){0} : read_pass(store, reply);
+    int64_t special = error ? 0 : number(reply->results[reply->count - 1], SPECIAL);
+    if (special > 0) {
+        pass.claim.left = store->whole > 0 ? 0 : special;
+        store->whole = WHOLE_PASSES;
+    } else if (pass.claim.claimed > 0 && store->whole > 0) {
+        store->whole--;
+    }
     relay_on_pass(store->options.relay, error ? NULL : &pass, error);
 }
 
@@ -99,7 +113,8 @@ static void send_pass(struct relay_store_pg *store, bool sample) {
         db_batch_add(batch, &sql_sample_sequence, 0, NULL);
         db_batch_add(batch, &sql_sample_xid, 0, NULL);
     }
-    db_batch_add(batch, &sql_pass, 2, (const char *const[]){text, "false"});
+    const char *const values[] = {text, "false"};
+    db_batch_add(batch, store->whole > 0 ? &sql_pass : &sql_pass_plain, store->whole > 0 ? 2 : 1, values);
     db_batch_send(batch, OPERATION_DEADLINE_MS, on_pass, store);
 }
 

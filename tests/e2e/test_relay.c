@@ -476,6 +476,31 @@ START_TEST(a_condition_decides_and_one_that_is_not_boolean_poisons_its_job_alone
 }
 END_TEST
 
+START_TEST(plain_events_and_those_with_a_condition_share_batches) { // G3
+    PGconn *conn = fresh();
+    webhook(conn, "a", "{posts.*}", "'a'");
+    sql_run(conn, "select rowbell.add_webhook('odd', 'https://example.com/', '{posts.*}', 'b', "
+                  "'{\"condition\": \"$.key like_regex \\\"[13579]$\\\"\"}');"
+                  // 50 tenants more, of which b's events have a condition to meet.
+                  "insert into posts select i, 'x', case i % 3 when 0 then 'a' when 1 then 'b' else 'tenant-' || i end "
+                  "from generate_series(1, 150) i");
+    const char *out, *err;
+    ck_assert_int_eq(program_run("rowbell-relay", (const char *const[]){"--once", NULL}, &out, &err), 0);
+    ck_assert_str_eq(sql_text(conn, "select string_agg(s.name || ' ' || n, ' ' order by s.name) from (select "
+                                    "subscription_id, count(*) as n from rowbell.jobs group by 1) j join "
+                                    "rowbell.subscriptions s on s.id = subscription_id"),
+                     "a 50 odd 25 stream 150");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from (select subscription_id, event_seq from rowbell.jobs except "
+                                   "select unnest(fanout), seq from rowbell.events where fanned_out_at is not null) d"),
+                     0);
+    ck_assert_int_eq(sql_int(conn, "select sum(cardinality(fanout)) from rowbell.events"), 225);
+    // What is plain went out first.
+    ck_assert_str_eq(sql_text(conn, "select count(*) || ' ' || count(*) filter (where scope = 'b') from rowbell.events "
+                                    "where fanned_out_at = (select min(fanned_out_at) from rowbell.events)"),
+                     "100 0");
+}
+END_TEST
+
 START_TEST(a_condition_that_raises_an_error_leaves_the_others_jobs_and_poisons_nobody) {
     PGconn *conn = fresh();
     webhook(conn, "plain", "{*}", "null");
@@ -722,6 +747,7 @@ static void add_tests(Suite *suite) {
         a_failure_at_each_step_of_the_pass_leaves_all_or_nothing,
         every_event_of_a_subject_reaches_who_does_not_coalesce,
         a_condition_decides_and_one_that_is_not_boolean_poisons_its_job_alone,
+        plain_events_and_those_with_a_condition_share_batches,
         a_condition_that_raises_an_error_leaves_the_others_jobs_and_poisons_nobody,
         a_sleeping_relay_is_woken_by_a_writer_and_by_nobody_else,
         writers_pay_no_notify_while_a_relay_is_awake,

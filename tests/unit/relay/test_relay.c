@@ -127,6 +127,16 @@ static void timer_fires(void) {
     relay_on_timer(&relay);
 }
 
+static void pass_leaves(int64_t events, int64_t left) {
+    ends(PASS);
+    struct relay_pass pass = {
+        .events = events,
+        .jobs = events,
+        .claim = {.mark = fake.mark, .claimed = events + left, .marked = events, .left = left},
+    };
+    relay_on_pass(&relay, &pass, NULL);
+}
+
 // From a pass in flight to sleep: the lingering passes, the lock given back, one more look.
 static void falls_asleep(void) {
     for (int i = 0; i < 9; i++) {
@@ -161,6 +171,18 @@ START_TEST(passes_follow_each_other_while_batches_are_full) {
     pass_ends(1, NULL);
     ck_assert(fake.awake);
     ck_assert_int_eq((int)metric_value(METRIC_FANOUT_EVENTS, NULL, NULL), 408);
+}
+END_TEST
+
+START_TEST(what_a_pass_leaves_is_for_the_pass_that_follows_at_once) {
+    start(true);
+    pass_leaves(0, 3);
+    ck_assert(!fake.drained && !fake.hardly);
+    ck_assert_int_eq(fake.in_flight, PASS);
+    pass_leaves(5, 1);
+    ck_assert(!fake.drained && !fake.hardly);
+    pass_ends(1, NULL);
+    ck_assert(fake.drained);
 }
 END_TEST
 
@@ -408,8 +430,12 @@ START_TEST(the_mark_never_passes_a_row_that_was_not_looked_at) {
     ck_assert_int_eq(low_water_next(&water, 10003), 777);
     water_pass(3, 3, 4000, 0.1, 200, 10004);
     ck_assert_int_eq(low_water_next(&water, 10005), 5000);
-    water_pass(3, 2, 6000, 0.1, 200, 10006); // claimed and not marked: it is still there
-    ck_assert_int_eq(low_water_next(&water, 10007), 0);
+    low_water_on_sample(&water, &(struct low_water_sample){.seq = 6000, .xid = 130}, 10201);
+    struct low_water_pass left = {.mark = 5000, .claimed = 3, .marked = 1, .left = 2, .highest = 5900, .xmin = 200};
+    low_water_on_pass(&water, &left, 10202); // two are for the next pass
+    ck_assert_int_eq(low_water_next(&water, 10203), 5000);
+    water_pass(3, 2, 6000, 0.1, 200, 10204); // claimed and not marked: it is still there
+    ck_assert_int_eq(low_water_next(&water, 10205), 0);
 }
 END_TEST
 
@@ -448,6 +474,7 @@ END_TEST
 static void add_tests(Suite *suite) {
     const TTest *const tests[] = {
         passes_follow_each_other_while_batches_are_full,
+        what_a_pass_leaves_is_for_the_pass_that_follows_at_once,
         one_bad_row_leaves_the_others_in_the_same_pass,
         faults_of_the_system_never_count,
         backs_off_2_s_doubling_to_1_min_with_jitter,
