@@ -5,6 +5,7 @@
 #include "common/curl_loop.h"
 #include "common/memory.h"
 #include <assert.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -52,6 +53,18 @@ static struct curl_watch *watch_at(struct curl_loop *self, curl_socket_t fd) {
     return (size_t)fd < self->watch_slots ? self->watches[fd] : NULL;
 }
 
+static void on_watch_closed(uv_handle_t *handle) {
+    struct curl_watch *watch = handle->data;
+    struct curl_loop *self = watch->owner;
+    free(watch);
+    on_handle_closed(self);
+}
+
+static void watch_close(struct curl_watch *watch) {
+    watch->owner->watches[watch->fd] = NULL;
+    uv_close((uv_handle_t *)&watch->poll, on_watch_closed);
+}
+
 static struct curl_watch *watch_new(struct curl_loop *self, curl_socket_t fd, bool ours) {
     if ((size_t)fd >= self->watch_slots) {
         size_t slots = (size_t)fd * 2 + 64;
@@ -59,6 +72,8 @@ static struct curl_watch *watch_new(struct curl_loop *self, curl_socket_t fd, bo
         memset(self->watches + self->watch_slots, 0, (slots - self->watch_slots) * sizeof *self->watches);
         self->watch_slots = slots;
     }
+    if (self->watches[fd]) // of a descriptor that is no more
+        watch_close(self->watches[fd]);
     struct curl_watch *watch = memory_alloc(sizeof *watch);
     if (uv_poll_init_socket(self->loop, &watch->poll, fd) != 0) {
         free(watch);
@@ -71,18 +86,6 @@ static struct curl_watch *watch_new(struct curl_loop *self, curl_socket_t fd, bo
     self->watches[fd] = watch;
     self->handles++;
     return watch;
-}
-
-static void on_watch_closed(uv_handle_t *handle) {
-    struct curl_watch *watch = handle->data;
-    struct curl_loop *self = watch->owner;
-    free(watch);
-    on_handle_closed(self);
-}
-
-static void watch_close(struct curl_watch *watch) {
-    watch->owner->watches[watch->fd] = NULL;
-    uv_close((uv_handle_t *)&watch->poll, on_watch_closed);
 }
 
 static void watch_connected(struct curl_watch *watch) {
@@ -147,7 +150,8 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *so
     if (watch && watch->on_event)
         return 0;
     if (what == CURL_POLL_REMOVE) {
-        if (watch && watch->ours)
+        // It stands, and will be taken; or libcurl closed it without a word, as it does with one that did not connect.
+        if (watch && watch->ours && fcntl(fd, F_GETFD) >= 0)
             watch_arm(watch, 0);
         else if (watch)
             watch_close(watch);

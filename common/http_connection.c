@@ -328,19 +328,23 @@ static void on_connected(void *easy_private, CURLcode code) {
     double took_ms = ms_since(connection->began_ns);
     read_peer(connection);
     facts->failure = curl_failure_of(code);
-    if (code == CURLE_OK) {
-        if (!facts->tcp_stands)
-            on_tcp(connection);
+    if (code == CURLE_OK && !facts->tcp_stands)
+        on_tcp(connection);
+    curl_socket_t fd = CURL_SOCKET_BAD;
+    if (code == CURLE_OK)
+        curl_easy_getinfo(connection->easy, CURLINFO_ACTIVESOCKET, &fd);
+    if (fd != CURL_SOCKET_BAD) {
         if (connection->secure)
             facts->tls_ms = took_ms - facts->connect_ms;
-        curl_socket_t fd = CURL_SOCKET_BAD;
-        curl_easy_getinfo(connection->easy, CURLINFO_ACTIVESOCKET, &fd);
         connection->watch = curl_loop_take(connection->pool->curl, fd, on_event, connection);
         curl_watch_want(connection->watch, UV_READABLE);
         connection->opened_ms = clock_ms();
         facts->open = true;
         if (!connection->secure)
             easy_release(connection);
+    } else if (code == CURLE_OK) { // another handle's start, in the same entry of libcurl, found that its peer is gone
+        facts->failure = HTTP_CONNECT;
+        snprintf(facts->error, sizeof facts->error, "the connection was closed as soon as it stood");
     } else if (connection->egress_rule && !facts->tcp_stands) {
         facts->failure = HTTP_EGRESS_DENIED;
         snprintf(facts->error, sizeof facts->error, "its address is %s, which deliveries may not reach",
