@@ -165,16 +165,14 @@ begin
     elsif found and changed is null then
     with o as (%s), n as (%s),
     changes as (
-      select v.op, v.scope, v.key
-        from o full join n on o.key = n.key
-       cross join lateral (select o.key is not null and not o.gone as before, n.key is not null and not n.gone as after,
-                                  o.scope is not distinct from n.scope as stayed) as is_
-       cross join lateral (values
-         ('delete', o.scope, o.key, is_.before and not (is_.after and is_.stayed)),
-         ('create', n.scope, n.key, is_.after and not (is_.before and is_.stayed)),
-         ('update', n.scope, n.key, is_.before and is_.after and is_.stayed and o.image *<> n.image)
-       ) as v(op, scope, key, happened)
-       where v.happened)%s;
+      select v.op, case v.op when 'delete' then v.old_scope else v.new_scope end as scope,
+             case v.op when 'delete' then v.old_key else v.new_key end as key
+        from (select o.key as old_key, o.scope as old_scope, n.key as new_key, n.scope as new_scope,
+                     unnest(case when o.key is null or o.gone then case when not n.gone then '{create}'::text[] end
+                                 when n.key is null or n.gone then '{delete}'
+                                 when o.scope is distinct from n.scope then '{delete,create}'
+                                 when o.image *<> n.image then '{update}' end) as op
+                from o full join n on o.key = n.key) v)%s;
     else
       return null;
     end if;$sql$,

@@ -2,8 +2,8 @@
 -- second index: 48 bits of milliseconds, version, microseconds within the millisecond, variant, 62 bits of seq.
 create or replace function rowbell.event_id(occurred_at timestamptz, seq bigint) returns uuid
 language sql immutable strict parallel safe
-return (lpad(to_hex((extract(epoch from occurred_at) * 1000000)::bigint / 1000), 12, '0')
-        || '7' || lpad(to_hex((extract(epoch from occurred_at) * 1000000)::bigint % 1000), 3, '0')
+return (lpad(to_hex((extract(epoch from occurred_at at time zone 'UTC') * 1000000)::bigint / 1000), 12, '0')
+        || '7' || lpad(to_hex((extract(epoch from occurred_at at time zone 'UTC') * 1000000)::bigint % 1000), 3, '0')
         || to_hex(seq | '-9223372036854775808'::bigint))::uuid;
 
 -- The seq inside an id; NULL when it is not one of ours.

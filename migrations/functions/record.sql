@@ -33,6 +33,8 @@ create or replace function rowbell.record(type text, subject text, data jsonb de
 returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
+  -- The transaction's id must be assigned before the sequence value is taken: the low-water mark rests on it.
+  xact     constant xid8 := pg_current_xact_id();
   declared int;
   recorded uuid;
 begin
@@ -50,13 +52,11 @@ begin
             hint = format('Declare it once: select rowbell.declare_type(%L, ''what it means'', webhook => true)',
                           coalesce(type, 'thing.happened'));
   end if;
-  -- The transaction's id must be assigned before the sequence value is taken: the low-water mark rests on it.
-  perform pg_current_xact_id();
-  insert into rowbell.events (type_id, scope, subject, data)
-    values (declared, rowbell.scope_of(scope), subject, coalesce(data, '{}'))
+  insert into rowbell.events (xact, type_id, scope, subject, data)
+    values (xact, declared, rowbell.scope_of(scope), subject, coalesce(data, '{}'))
     returning rowbell.event_id(occurred_at, seq) into recorded;
-  if (select i.wake = 'notify' from rowbell.installation i) and rowbell.relays_sleep() then
-    perform rowbell.wake_relay();
+  if rowbell.relays_sleep() then
+    perform rowbell.wake_relay() from rowbell.installation i where i.wake = 'notify';
   end if;
   return recorded;
 end $$;
