@@ -15,6 +15,7 @@ struct curl_watch {
     uv_poll_t poll;
     struct curl_loop *owner;
     curl_socket_t fd;
+    CURL *easy;                              // whose connection it may become
     bool ours;                               // from curl_loop_open_socket, so curl_loop_close_socket will come
     int wanted;                              // events that its user waits for
     int armed;                               // events that are polled for
@@ -53,9 +54,18 @@ static struct curl_watch *watch_at(struct curl_loop *self, curl_socket_t fd) {
     return (size_t)fd < self->watch_slots ? self->watches[fd] : NULL;
 }
 
+// Of libcurl 7.88 an address that failed leaves a handle that waits for its timer before it tries the next, which can
+// be half of its time: this makes it go on.
+static void wake(CURL *easy) {
+    curl_easy_pause(easy, CURLPAUSE_RECV);
+    curl_easy_pause(easy, CURLPAUSE_CONT);
+}
+
 static void on_watch_closed(uv_handle_t *handle) {
     struct curl_watch *watch = handle->data;
     struct curl_loop *self = watch->owner;
+    if (watch->connected && !self->on_closed) // TCP never stood
+        wake(watch->easy);
     free(watch);
     on_handle_closed(self);
 }
@@ -184,7 +194,7 @@ static int on_set_timer(CURLM *multi, long timeout_ms, void *arg) {
     return 0;
 }
 
-curl_socket_t curl_loop_open_socket(struct curl_loop *self, const struct curl_sockaddr *address,
+curl_socket_t curl_loop_open_socket(struct curl_loop *self, CURL *easy, const struct curl_sockaddr *address,
                                     void (*connected)(void *arg), void *arg) {
     int fd = socket(address->family, address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->protocol);
     if (fd < 0)
@@ -194,6 +204,7 @@ curl_socket_t curl_loop_open_socket(struct curl_loop *self, const struct curl_so
         close(fd);
         return CURL_SOCKET_BAD;
     }
+    watch->easy = easy;
     watch->connected = connected;
     watch->connected_arg = arg;
     self->connections_opened++;

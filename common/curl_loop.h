@@ -19,8 +19,9 @@ void curl_loop_add(struct curl_loop *self, CURL *easy);
 void curl_loop_remove(struct curl_loop *self, CURL *easy);
 
 // For CURLOPT_OPENSOCKETFUNCTION. connected is called at most once, when TCP stands: libcurl itself tells that only
-// when TLS stands as well. It is not called any more once the socket is taken or closed. CURL_SOCKET_BAD on failure.
-curl_socket_t curl_loop_open_socket(struct curl_loop *self, const struct curl_sockaddr *address,
+// when TLS stands as well. It is not called any more once the socket is taken or closed. CURL_SOCKET_BAD on failure. A
+// handle that opens sockets is not freed before curl_loop_close.
+curl_socket_t curl_loop_open_socket(struct curl_loop *self, CURL *easy, const struct curl_sockaddr *address,
                                     void (*connected)(void *arg), void *arg);
 // A CURLOPT_CLOSESOCKETFUNCTION; its data is the curl_loop. It closes what was not taken.
 int curl_loop_close_socket(void *self, curl_socket_t fd);

@@ -309,7 +309,7 @@ static curl_socket_t on_open_socket(void *arg, curlsocktype purpose, struct curl
         connection->egress_rule = rule ? rule : "not a peer";
         return CURL_SOCKET_BAD;
     }
-    return curl_loop_open_socket(connection->pool->curl, address, on_tcp, connection);
+    return curl_loop_open_socket(connection->pool->curl, connection->easy, address, on_tcp, connection);
 }
 
 static void read_peer(struct http_connection *connection) {

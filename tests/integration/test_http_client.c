@@ -1,5 +1,6 @@
 // The webhook client against peers that do everything wrong.
 #include "common/http_client.h"
+#include "common/http_connection.h"
 #include "common/resolver.h"
 #include "tests/support/fixture.h"
 #include "tests/support/script_server.h"
@@ -831,6 +832,74 @@ START_TEST(calls_with_other_certificates_share_no_connection) {
 }
 END_TEST
 
+struct opening {
+    struct http_connection *connection;
+    bool ended;
+};
+
+static void on_opened(void *user) {
+    ((struct opening *)user)->ended = true;
+    uv_stop(&loop);
+}
+
+static void on_ready(void *user, int events) {
+    (void)user, (void)events;
+}
+
+static int listener_make(const char *host, int port, int backlog) {
+    struct sockaddr_in address;
+    uv_ip4_addr(host, port, &address);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    ck_assert_int_eq(listen(listener, backlog), 0);
+    return listener;
+}
+
+// Of several addresses, those that refuse and those that do not answer are passed over, and no descriptor of theirs
+// stays behind.
+START_TEST(the_next_address_is_tried) {
+    static const char *const lists[][3] = {{"127.0.0.2", "127.0.0.3", "127.0.0.1"},
+                                           {"127.0.0.4", "127.0.0.1", "127.0.0.1"},
+                                           {"::1", "127.0.0.1", "127.0.0.1"}};
+    static const char *const allowed[] = {"127.0.0.0/8", "::1/128"};
+    start(allowed, 2, NULL);
+    int deaf = listener_make("127.0.0.4", server.port, 0);
+    struct sockaddr_in address;
+    uv_ip4_addr("127.0.0.4", server.port, &address);
+    int filler = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_eq(connect(filler, (struct sockaddr *)&address, sizeof address), 0);
+
+    struct http_pool *pool = http_pool_new(
+        &loop,
+        &(struct http_pool_options){.egress = &egress, .max_connections = 10, .opened = on_opened, .ready = on_ready});
+    struct http_target target = {.host = "several.test", .origin = "http://several.test"};
+    snprintf(target.port, sizeof target.port, "%d", server.port);
+    for (int round = 0; round < 2; round++) {
+        struct resolver_answer addresses = {.count = 3};
+        for (int i = 0; i < 3; i++)
+            if (uv_ip4_addr(lists[_i][i], 0, (struct sockaddr_in *)&addresses.addresses[i]) != 0)
+                ck_assert_int_eq(uv_ip6_addr(lists[_i][i], 0, (struct sockaddr_in6 *)&addresses.addresses[i]), 0);
+        struct http_connect to = {.target = &target, .addresses = &addresses, .connect_ms = _i == 1 ? 1000 : 4000};
+        struct opening opening = {0};
+        opening.connection = http_pool_connect(pool, &to, &opening);
+        while (!opening.ended)
+            uv_run(&loop, UV_RUN_DEFAULT);
+        const struct http_connection_facts *facts = http_connection_facts(opening.connection);
+        ck_assert_msg(facts->open, "%s", facts->error);
+        ck_assert_int_eq(strncmp(facts->peer, "127.0.0.1:", 10), 0);
+        ck_assert_double_lt(facts->connect_ms, 1000);
+        http_connection_release(opening.connection, false);
+    }
+    bool closed = false;
+    http_pool_close(pool, on_client_closed, &closed);
+    while (!closed)
+        uv_run(&loop, UV_RUN_ONCE);
+    close(filler);
+    close(deaf);
+    stop();
+}
+END_TEST
+
 struct lookup {
     int calls;
     size_t count;
@@ -918,6 +987,7 @@ static void add_tests(Suite *suite) {
     tcase_add_loop_test(client_case, a_request_may_be_answered_before_its_end, 0, 2);
     tcase_add_test(client_case, a_connection_idles_three_seconds);
     tcase_add_test(client_case, calls_with_other_certificates_share_no_connection);
+    tcase_add_loop_test(client_case, the_next_address_is_tried, 0, 3);
     tcase_add_test(client_case, names_are_looked_up_once);
 }
 
