@@ -53,6 +53,8 @@ static void take_value(const struct http_answer *answer, char *text, size_t size
 
 static int on_header_end(llhttp_t *llhttp) {
     struct http_answer *answer = llhttp->data;
+    if (answer->in_body)
+        answer->name_length = 0; // a trailer: what it says came too late (RFC 9110, 6.5.1)
     if (name_is(answer, "retry-after"))
         take_value(answer, answer->retry_after, sizeof answer->retry_after, &answer->has_retry_after);
     else if (name_is(answer, "webhook-delivery"))
@@ -62,7 +64,7 @@ static int on_header_end(llhttp_t *llhttp) {
 }
 
 static int on_head(llhttp_t *llhttp) {
-    if (llhttp->status_code == 204 || llhttp->status_code == 304)
+    if (llhttp->status_code < 200 || llhttp->status_code == 204 || llhttp->status_code == 304)
         llhttp->flags |= F_SKIPBODY; // whatever its headers say (RFC 9112, 6.3)
     return HPE_PAUSED;
 }

@@ -499,6 +499,9 @@ static const struct {
     {"HTTP/2.0 200 OK\r\n\r\n", HTTP_BAD_ANSWER},
     {"HTTP/1.1 100 Continue\r\n\r\n", HTTP_BAD_ANSWER},
     {"HTTP/1.1 2", HTTP_BAD_ANSWER},
+    // An interim answer has no body (RFC 9110, 15.2), so these bytes are none of an answer.
+    {"HTTP/1.1 103 Hints\r\nContent-Length: 5\r\n\r\nhello" OK_EMPTY, HTTP_BAD_ANSWER},
+    {"HTTP/1.1 103 Hints\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" OK_EMPTY, HTTP_BAD_ANSWER},
     {NULL, HTTP_CONNECT}, // closed without a word
 };
 
@@ -523,6 +526,48 @@ START_TEST(the_answer_is_handed_over) {
     ck_assert_str_eq(result.retry_after, "120");
     ck_assert_str_eq(result.delivery_control, "disable");
     ck_assert_str_eq(result.response_head, "a?b??\xc3\xa4???\t\r\nz");
+    stop();
+}
+END_TEST
+
+// What is asked of us is asked in the head (RFC 9110, 6.5.1).
+START_TEST(trailers_are_not_headers) {
+    start_allowing_loopback();
+    struct result result = post_script((struct script){
+        .answer = "HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\nRetry-After: 120\r\n"
+                  "webhook-delivery: disable\r\n\r\n"});
+    CHECK_FAILURE(result, HTTP_OK);
+    ck_assert_int_eq(result.outcome.status, 503);
+    ck_assert_str_eq(result.response_head, "no");
+    ck_assert_str_eq(result.retry_after, "(none)");
+    ck_assert_str_eq(result.delivery_control, "(none)");
+    stop();
+}
+END_TEST
+
+START_TEST(a_zero_byte_in_a_header_is_a_bad_answer) {
+    static const char answer[] = "HTTP/1.1 200 OK\r\nRetry-After: 1\0002\r\nContent-Length: 0\r\n\r\n";
+    start_allowing_loopback();
+    struct result result = post_script((struct script){.answer = answer, .length = sizeof answer - 1});
+    CHECK_FAILURE(result, HTTP_BAD_ANSWER);
+    stop();
+}
+END_TEST
+
+// The last body that is read whole leaves its connection for the next; one byte more does not.
+START_TEST(body_limit_is_64_kib) {
+    static char answer[66000];
+    start_allowing_loopback();
+    for (size_t size = 65536; size <= 65537; size++) {
+        size_t head = (size_t)sprintf(answer, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n", size);
+        memset(answer + head, 'x', size);
+        struct result result = post_script((struct script){.answer = answer, .length = head + size});
+        CHECK_FAILURE(result, HTTP_OK);
+        ck_assert_uint_eq(strlen(result.response_head), 4096);
+    }
+    ck_assert_int_eq(server.connections, 1);
+    while (server.open > 0)
+        uv_run(&loop, UV_RUN_ONCE);
     stop();
 }
 END_TEST
@@ -732,13 +777,15 @@ START_TEST(an_answer_may_end_with_its_connection) {
 END_TEST
 
 // What its headers say of a body does not count.
-START_TEST(a_204_has_no_body) {
+START_TEST(a_204_or_304_has_no_body) {
+    static const char *const answers[] = {"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n",
+                                          "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+                                          "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n"};
     start_allowing_loopback();
-    for (int i = 0; i < 2; i++) {
-        struct result result =
-            post_script((struct script){.answer = "HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n"});
+    for (int i = 0; i < 3; i++) {
+        struct result result = post_script((struct script){.answer = answers[i]});
         CHECK_FAILURE(result, HTTP_OK);
-        ck_assert_int_eq(result.outcome.status, 204);
+        ck_assert_int_eq(result.outcome.status, i == 1 ? 304 : 204);
     }
     ck_assert_int_eq(server.connections, 1);
     stop();
@@ -970,6 +1017,9 @@ static void add_tests(Suite *suite) {
     tcase_add_loop_test(client_case, what_is_no_answer_is_a_failure, 0,
                         (int)(sizeof wrong_answers / sizeof *wrong_answers));
     tcase_add_test(client_case, the_answer_is_handed_over);
+    tcase_add_test(client_case, trailers_are_not_headers);
+    tcase_add_test(client_case, a_zero_byte_in_a_header_is_a_bad_answer);
+    tcase_add_test(client_case, body_limit_is_64_kib);
     tcase_add_test(client_case, a_cut_character_is_replaced);
     tcase_add_test(client_case, compressed_bodies_are_not_expanded);
     tcase_add_test(client_case, connections_are_used_again);
@@ -982,7 +1032,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(client_case, tls_for_another_name_is_refused);
     tcase_add_test(client_case, tls_with_a_peer_that_speaks_http_is_tls);
     tcase_add_test(client_case, an_answer_may_end_with_its_connection);
-    tcase_add_test(client_case, a_204_has_no_body);
+    tcase_add_test(client_case, a_204_or_304_has_no_body);
     tcase_add_loop_test(client_case, bytes_after_an_answer_end_the_connection, 0, 3);
     tcase_add_loop_test(client_case, a_request_may_be_answered_before_its_end, 0, 2);
     tcase_add_test(client_case, a_connection_idles_three_seconds);
