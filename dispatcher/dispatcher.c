@@ -1,6 +1,7 @@
 // The happy path: the session comes up; once a second the lock table is read, shards are taken and subscriptions
 // loaded; whenever an endpoint is hungry and has slots, or attempts have ended, a round goes to the store (ends first,
-// claims last, one commit); its answer brings jobs, which go to the sink at once; each is ended by the next round.
+// claims last, one commit); its answer brings jobs, which go to the sink once the next round is on its way, so that the
+// database works while they are sent; each is ended by a later round.
 // While work is found no timer is waited for.
 //
 // The failure modes: a round that fails puts its ends back, and they are sent again alone, without claims, until they

@@ -18,6 +18,7 @@ struct job {
     struct endpoint *endpoint;
     struct endpoint_version *version;
     int uncounted;         // attempts that use up no retry
+    int lost_alone;        // attempts that were lost with nothing else in flight
     uint64_t lease_end_ms; // by our clock, from before the claim was sent: never later than the database's
     uint64_t renew_at_ms;
     bool lease_lost;

@@ -162,6 +162,7 @@ static bool claim_adopted(struct dispatcher *d, const struct claimed_job *claime
     return true;
 }
 
+// Takes a claimed job in; it is sent by job_send.
 static void claim_received(struct dispatcher *d, const struct claimed_job *claimed, uint64_t now_ms) {
     if (claim_adopted(d, claimed))
         return;
@@ -182,10 +183,14 @@ static void claim_received(struct dispatcher *d, const struct claimed_job *claim
         log_warn("attempt_lost", LOG_INT("subscription_id", claimed->subscription_id),
                  LOG_INT("seq", claimed->event_seq), LOG_INT("attempt", claimed->attempt - 1),
                  LOG_INT("lost", claimed->lost), LOG_INT("alone", claimed->lost_alone));
+    job->lost_alone = claimed->lost_alone;
     DL_APPEND(d->sending, job);
-    if (!claimed->event_id)
+}
+
+static void job_send(struct dispatcher *d, struct job *job) {
+    if (!job->delivery.event_id)
         reject(d, job, VERDICT_REJECTED, "the event is not in rowbell.events any more");
-    else if (claimed->lost_alone >= LOST_MOST)
+    else if (job->lost_alone >= LOST_MOST)
         reject(d, job, VERDICT_REJECTED, "the dispatcher that sent it, and nothing else, died three times");
     else if (!job->version->prepared)
         // A dispatcher without the right key is the operator's to mend, and no reason to give jobs up.
@@ -283,6 +288,7 @@ static void leases_renewed(struct dispatcher *d, const struct job_round_result *
 }
 
 static void claims_answered(struct dispatcher *d, const struct job_round_result *result, uint64_t now_ms) {
+    const struct job *last = d->sending ? d->sending->prev : NULL; // of those that are being sent already
     for (size_t i = 0; i < result->claimed_count; i++) {
         struct endpoint *endpoint = endpoint_find(&d->endpoints, result->claimed[i].subscription_id);
         if (endpoint)
@@ -298,6 +304,13 @@ static void claims_answered(struct dispatcher *d, const struct job_round_result 
         d->worked_ms = now_ms;
     d->claim_count = 0;
     d->quarantine.claimed = false;
+    // The database works on the next round while these are sent.
+    round_start(d);
+    struct job *job = last ? last->next : d->sending;
+    for (struct job *next; job; job = next) {
+        next = job->next;
+        job_send(d, job);
+    }
 }
 
 static void round_failed(struct dispatcher *d, const struct error *error) {
