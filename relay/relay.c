@@ -1,9 +1,10 @@
-// The happy path: pass after pass until one finds less than a whole batch and leaves nothing; then linger for some
-// passes 1, 2, 3 ms apart, since a busy database commits again soon (a writer that finds the relay asleep is faster at
-// 15 ms, and dearer); then tell the writers that nobody is awake, look once more, and sleep until a writer's NOTIFY,
-// the fallback poll or the sweep. The failure modes: a pass that fails for its data is done again one event at a time,
-// so that one bad row does not hold back the others; a fault of the system (no database, a lock time-out, a full disk)
-// counts against no event and makes the relay as a whole back off.
+// The happy path: pass after pass until one finds less than a whole batch and leaves nothing. While events come close
+// together, writers are told that a relay is awake, so that they need not NOTIFY, and it lingers for some passes 1 ms
+// apart; then it tells them that nobody is awake, looks once more, and sleeps until a writer's NOTIFY, the fallback
+// poll or the sweep. A lone event is told by NOTIFY, which is faster than the next look and cheaper than ten. The
+// failure modes: a pass that fails for its data is done again one event at a time, so that one bad row does not hold
+// back the others; a fault of the system (no database, a lock time-out, a full disk) counts against no event and makes
+// the relay as a whole back off.
 #include "relay/relay.h"
 #include "common/db_error.h"
 #include "common/log.h"
@@ -12,7 +13,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { RETRIES_EVERY_MS = 1000, LINGER_STEP_MS = 1, LINGER_PASSES = 10, FIRST_POLL_MS = 5 };
+enum { RETRIES_EVERY_MS = 1000, LINGER_STEP_MS = 1, LINGER_PASSES = 10, CLOSE_MS = 10, FIRST_POLL_MS = 5 };
 
 static const char *const state_names[] = {
     [RELAY_DOWN] = "down",           [RELAY_PASSING] = "passing",         [RELAY_LISTING] = "listing",
@@ -45,7 +46,7 @@ static uint64_t now(const struct relay *relay) {
 
 static void pass(struct relay *relay) {
     move(relay, RELAY_PASSING);
-    bool hardly = relay->idle_passes > 0 && !relay->woken;
+    bool hardly = !relay->woken && (relay->idle_passes > 0 || !relay->busy);
     relay->woken = false;
     uint64_t now_ms = now(relay);
     int64_t mark = low_water_next(&relay->water, now_ms);
@@ -78,15 +79,15 @@ static void look(struct relay *relay) {
 }
 
 static void wake(struct relay *relay) {
-    relay->idle_passes = 0;
     if (!relay->awake) {
         relay->awake = true;
         relay->store->set_awake(relay->store->arg, true);
     }
 }
 
-// A writer that saw us awake says nothing when it commits after our last look. So a fresh sleep is light: the next look
-// comes after as long again as the sleep lasted, until the ordinary interval is reached.
+// A writer that saw us awake says nothing when it commits after our last look, and some may never speak (wake = poll).
+// So a fresh sleep is light: the next look comes after as long again as the sleep lasted, until the ordinary interval
+// is reached.
 static unsigned asleep_ms(struct relay *relay) {
     if (relay->options.poll_ms == 0) {
         return relay->options.sweep_ms;
@@ -101,20 +102,21 @@ static void rest(struct relay *relay) {
     if (relay->options.once) {
         move(relay, RELAY_ASLEEP);
         relay->options.on_drained(relay->options.arg);
-    } else if (relay->awake && retries_are_due(relay)) {
+    } else if (retries_are_due(relay)) {
         list(relay, RELAY_SUSPECTS_DUE);
     } else if (relay->woken) {
         pass(relay);
     } else if (!relay->awake) {
         move(relay, RELAY_ASLEEP);
         relay->store->wait(relay->store->arg, asleep_ms(relay));
-    } else if (relay->idle_passes < LINGER_PASSES) {
+    } else if (relay->busy && relay->idle_passes < LINGER_PASSES) {
         move(relay, RELAY_LINGERING);
         relay->store->wait(relay->store->arg, LINGER_STEP_MS);
     } else {
         move(relay, RELAY_FALLING_ASLEEP);
         relay->awake = false;
         relay->asleep_ms = FIRST_POLL_MS;
+        relay->idle_passes++;
         relay->store->set_awake(relay->store->arg, false);
     }
 }
@@ -152,8 +154,9 @@ void relay_init(struct relay *relay, const struct relay_store *store, const stru
 void relay_on_up(struct relay *relay) {
     if (relay->state == RELAY_DOWN) {
         low_water_init(&relay->water);
-        relay->awake = false;
-        relay->woken = false;
+        relay->awake = relay->woken = false;
+        relay->busy = true; // who was away may have much to do
+        relay->idle_passes = 0;
         wake(relay);
         pass(relay);
     }
@@ -175,7 +178,7 @@ void relay_on_timer(struct relay *relay) {
 void relay_on_wake(struct relay *relay) {
     relay->woken = true;
     if (relay->state == RELAY_ASLEEP || relay->state == RELAY_LINGERING) {
-        wake(relay);
+        relay->idle_passes = 0;
         pass(relay); // what was set aside does not make new events wait
     }
 }
@@ -196,6 +199,17 @@ static void count(struct relay *relay, const struct relay_pass *done) {
         log_error("job_poisoned", LOG_TEXT("class", "condition"), LOG_INT("jobs", done->poisoned));
 }
 
+static void found(struct relay *relay, const struct relay_pass *done) {
+    uint64_t now_ms = now(relay);
+    relay->busy = done->claim.full || now_ms - relay->found_ms <= CLOSE_MS;
+    relay->found_ms = now_ms;
+    relay->woken = relay->woken || done->claim.left > 0;
+    relay->idle_passes = 0;
+    relay->asleep_ms = FIRST_POLL_MS;
+    if (relay->busy)
+        wake(relay);
+}
+
 // Class 42 in a batch may be one subscription's condition (an unknown variable); alone, conditions are fenced off, so
 // that it is the system's when it comes again.
 static bool may_be_one_rows(const struct error *error) {
@@ -214,7 +228,7 @@ void relay_on_pass(struct relay *relay, const struct relay_pass *done, const str
         low_water_on_pass(&relay->water, &done->claim, now(relay));
         metric_set(METRIC_LOW_WATER_MARK, NULL, NULL, (double)relay->water.mark);
         if (done->events > 0 || done->claim.left > 0)
-            wake(relay);
+            found(relay, done);
         else
             relay->idle_passes++;
         if (done->claim.full || done->claim.left > 0)

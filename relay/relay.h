@@ -40,7 +40,9 @@ struct relay {
     struct backoff backoff; // 2 s doubling to 1 min: faults of the system
     struct low_water water;
     bool awake;         // as writers were told
-    bool woken;         // a NOTIFY came while busy
+    bool busy;          // events come close together
+    uint64_t found_ms;  // when the last ones were found
+    bool woken;         // something waits: a NOTIFY came meanwhile, or a pass left it
     int idle_passes;    // in a row
     unsigned asleep_ms; // until the next look
     uint64_t swept_ms;

@@ -137,8 +137,7 @@ static void pass_leaves(int64_t events, int64_t left) {
     relay_on_pass(&relay, &pass, NULL);
 }
 
-// From a pass in flight to sleep: the lingering passes, the lock given back, one more look.
-static void falls_asleep(void) {
+static void lingers(void) {
     for (int i = 0; i < 9; i++) {
         pass_ends(0, NULL);
         ck_assert_int_eq(relay.state, RELAY_LINGERING);
@@ -147,10 +146,15 @@ static void falls_asleep(void) {
         if (fake.in_flight == LIST)
             list_ends(0);
     }
+}
+
+// From a pass in flight to sleep: the lock is given back, one more look.
+static void falls_asleep(void) {
     pass_ends(0, NULL);
     ck_assert(!fake.awake);
     ends(FALL_ASLEEP);
     relay_on_asleep(&relay);
+    ck_assert(fake.hardly);
     pass_ends(0, NULL); // what was committed while the lock was given back
     ck_assert_int_eq(relay.state, RELAY_ASLEEP);
     ck_assert_int_eq(fake.wait_ms, 5);
@@ -164,13 +168,39 @@ START_TEST(passes_follow_each_other_while_batches_are_full) {
     pass_ends(7, NULL);
     ck_assert_int_eq(relay.state, RELAY_LINGERING);
     timer_fires();
+    lingers();
     falls_asleep();
     timer_fires();
     ck_assert_int_eq(fake.in_flight, PASS);
     ck_assert(!fake.awake); // a fallback poll is no waking
     pass_ends(1, NULL);
-    ck_assert(fake.awake);
     ck_assert_int_eq((int)metric_value(METRIC_FANOUT_EVENTS, NULL, NULL), 408);
+}
+END_TEST
+
+START_TEST(lingers_and_keeps_writers_silent_only_while_events_come_close_together) {
+    start(false);
+    lingers();
+    falls_asleep();
+    for (int i = 0; i < 3; i++) { // 11 ms apart: each says NOTIFY, and nothing is waited for
+        ends(WAIT);
+        fake.now_ms += 11;
+        relay_on_wake(&relay);
+        ck_assert(!fake.hardly);
+        pass_ends(1, NULL);
+        ck_assert_int_eq(relay.state, RELAY_ASLEEP);
+        ck_assert(!fake.awake);
+        ck_assert_int_eq(fake.wait_ms, 5); // and who says nothing does not wait for long
+    }
+    ends(WAIT);
+    fake.now_ms += 10;
+    relay_on_wake(&relay);
+    pass_ends(1, NULL);
+    ck_assert_int_eq(relay.state, RELAY_LINGERING);
+    ck_assert(fake.awake);
+    timer_fires();
+    lingers();
+    falls_asleep();
 }
 END_TEST
 
@@ -188,17 +218,18 @@ END_TEST
 
 START_TEST(a_notify_wakes_at_once_and_is_not_forgotten_while_busy) {
     start(false);
+    lingers();
     falls_asleep();
     fake.in_flight = NOTHING; // the wait goes on, and finds the machine elsewhere when it fires
     relay_on_wake(&relay);
     ck_assert_int_eq(relay.state, RELAY_PASSING);
-    ck_assert(fake.awake && !fake.hardly);
+    ck_assert(!fake.hardly);
     relay_on_wake(&relay); // during the pass, whose snapshot may be older
     pass_ends(0, NULL);
     ck_assert_int_eq(fake.in_flight, PASS);
     ck_assert(!fake.hardly);
     pass_ends(0, NULL);
-    ck_assert_int_eq(relay.state, RELAY_LINGERING);
+    ck_assert_int_eq(relay.state, RELAY_ASLEEP);
     timer_fires();
     ck_assert(fake.hardly); // nobody said anything, and nothing was there before
 }
@@ -272,6 +303,7 @@ END_TEST
 START_TEST(a_fresh_sleep_is_light) {
     static const unsigned waits[] = {5, 10, 20, 40, 80, 160, 200, 200};
     start(false);
+    lingers();
     falls_asleep();
     for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
         ck_assert_int_eq(fake.wait_ms, waits[i]);
@@ -283,6 +315,7 @@ END_TEST
 
 START_TEST(due_retries_are_looked_for_once_a_second) {
     start(false);
+    lingers();
     falls_asleep();
     int lists = 0;
     uint64_t end_ms = fake.now_ms + 5000;
@@ -312,7 +345,8 @@ START_TEST(a_busy_database_does_not_keep_retries_waiting) {
         }
     }
     ck_assert_int_eq(lists, 5);
-    pass_ends(0, NULL);
+    lingers();
+    falls_asleep();
     ends(WAIT);
     for (int i = 0; i < 50; i++) { // and of a writer's NOTIFY in every lull
         fake.now_ms += 100;
@@ -336,13 +370,8 @@ START_TEST(a_lost_connection_forgets_what_was_in_flight) {
         if (at[i] == WAIT) {
             pass_ends(0, NULL);
         } else if (at[i] == FALL_ASLEEP) {
-            for (int passes = 0; passes < 10; passes++) {
-                pass_ends(0, NULL);
-                if (passes < 9)
-                    timer_fires();
-                if (fake.in_flight == LIST)
-                    list_ends(0);
-            }
+            lingers();
+            pass_ends(0, NULL);
         } else if (at[i] != PASS) {
             pass_ends(0, "22P02");
             if (at[i] != LIST) {
@@ -474,6 +503,7 @@ END_TEST
 static void add_tests(Suite *suite) {
     const TTest *const tests[] = {
         passes_follow_each_other_while_batches_are_full,
+        lingers_and_keeps_writers_silent_only_while_events_come_close_together,
         what_a_pass_leaves_is_for_the_pass_that_follows_at_once,
         one_bad_row_leaves_the_others_in_the_same_pass,
         faults_of_the_system_never_count,
