@@ -223,7 +223,7 @@ static bool read_more(struct call *call) {
 
 static void on_ready(void *user, int events) {
     struct call *call = user;
-    if ((events & UV_WRITABLE) && !call->sending_failed && call->sent < call->request.length)
+    if (!call->sending_failed && call->sent < call->request.length)
         send_more(call);
     if (events & UV_READABLE || call->sending_failed)
         while (read_more(call))

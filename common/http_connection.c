@@ -17,6 +17,7 @@
 #include <curl/curl.h>
 #include <errno.h>
 #include <openssl/evp.h>
+#include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,8 +245,16 @@ ptrdiff_t http_connection_read(struct http_connection *connection, void *bytes, 
     return judge_curl(connection, code, count, ret_error);
 }
 
+// A write in a renegotiation waits for what the peer says; the socket may be written to all the while.
+static bool waits_for_peer(const struct http_connection *connection) {
+    struct curl_tlssessioninfo *tls = NULL;
+    return connection->easy && curl_easy_getinfo(connection->easy, CURLINFO_TLS_SSL_PTR, &tls) == CURLE_OK &&
+           tls->backend == CURLSSLBACKEND_OPENSSL && tls->internals && SSL_want_read((SSL *)tls->internals);
+}
+
 void http_connection_want_write(struct http_connection *connection, bool want) {
-    curl_watch_want(connection->watch, UV_READABLE | (want ? UV_WRITABLE : 0));
+    bool writable = want && !waits_for_peer(connection);
+    curl_watch_want(connection->watch, UV_READABLE | (writable ? UV_WRITABLE : 0));
 }
 
 // An idle connection has nothing to say but goodbye, or a TLS record that is not for us.

@@ -49,7 +49,8 @@ const struct http_connection_facts *http_connection_facts(const struct http_conn
 ptrdiff_t http_connection_send(struct http_connection *connection, const void *bytes, size_t length,
                                const char **ret_error);
 ptrdiff_t http_connection_read(struct http_connection *connection, void *bytes, size_t length, const char **ret_error);
-void http_connection_want_write(struct http_connection *connection, bool want); // reading is always waited for
+// Right after a send. Reading is always waited for, and may be what a write of TLS waits for.
+void http_connection_want_write(struct http_connection *connection, bool want);
 // Its user is done with it, at any time. keep: for the next who goes there.
 void http_connection_release(struct http_connection *connection, bool keep);
 

@@ -14,6 +14,8 @@
 struct acceptor {
     int listen_fd;
     SSL_CTX *context;
+    tls_server_answer *answer;
+    struct tls_server *server;
 };
 
 static X509 *make_certificate(EVP_PKEY *key, const char *name) {
@@ -37,10 +39,14 @@ static X509 *make_certificate(EVP_PKEY *key, const char *name) {
     return certificate;
 }
 
+static void answer_ok(SSL *ssl) {
+    static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    SSL_write(ssl, answer, sizeof answer - 1);
+}
+
 // One connection after the other is enough: requests end with their bodies' last byte, a closing brace.
 static void *accept_loop(void *arg) {
     struct acceptor *acceptor = arg;
-    static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     for (int fd; (fd = accept(acceptor->listen_fd, NULL, NULL)) >= 0;) {
         SSL *ssl = SSL_new(acceptor->context);
         SSL_set_fd(ssl, fd);
@@ -49,9 +55,10 @@ static void *accept_loop(void *arg) {
         if (SSL_accept(ssl) == 1)
             while ((count = SSL_read(ssl, bytes, sizeof bytes)) > 0)
                 if (bytes[count - 1] == '}')
-                    SSL_write(ssl, answer, sizeof answer - 1);
+                    acceptor->answer(ssl);
         SSL_free(ssl);
         close(fd);
+        acceptor->server->ended++;
     }
     SSL_CTX_free(acceptor->context);
     free(acceptor);
@@ -89,11 +96,8 @@ static void ask_for(SSL_CTX *context, const char *client_certificate) {
     SSL_CTX_set_max_proto_version(context, TLS1_2_VERSION); // so that a refusal ends the handshake, not what follows
 }
 
-void tls_server_start(struct tls_server *server, const char *name) {
-    tls_server_start_asking(server, name, NULL);
-}
-
-void tls_server_start_asking(struct tls_server *server, const char *name, const char *client_certificate) {
+static void start(struct tls_server *server, const char *name, const char *client_certificate,
+                  tls_server_answer *answer, int version) {
     EVP_PKEY *key = EVP_EC_gen("P-256");
     X509 *certificate = make_certificate(key, name);
     strcpy(server->ca_file, "/tmp/rowbell-test-ca-XXXXXX");
@@ -103,7 +107,11 @@ void tls_server_start_asking(struct tls_server *server, const char *name, const 
     fclose(file);
 
     struct acceptor *acceptor = calloc(1, sizeof *acceptor);
+    acceptor->answer = answer;
+    acceptor->server = server;
+    server->ended = 0;
     acceptor->context = SSL_CTX_new(TLS_server_method());
+    SSL_CTX_set_max_proto_version(acceptor->context, version);
     ck_assert_int_eq(SSL_CTX_use_certificate(acceptor->context, certificate), 1);
     ck_assert_int_eq(SSL_CTX_use_PrivateKey(acceptor->context, key), 1);
     if (client_certificate)
@@ -120,6 +128,18 @@ void tls_server_start_asking(struct tls_server *server, const char *name, const 
     server->port = ntohs(address.sin_port);
     ck_assert_int_eq(pthread_create(&server->thread, NULL, accept_loop, acceptor), 0);
     server->listen_fd = acceptor->listen_fd;
+}
+
+void tls_server_start(struct tls_server *server, const char *name) {
+    start(server, name, NULL, answer_ok, 0);
+}
+
+void tls_server_start_asking(struct tls_server *server, const char *name, const char *client_certificate) {
+    start(server, name, client_certificate, answer_ok, 0);
+}
+
+void tls_server_start_answering(struct tls_server *server, tls_server_answer *answer, int version) {
+    start(server, "IP:127.0.0.1", NULL, answer, version);
 }
 
 void tls_server_stop(struct tls_server *server) {
