@@ -41,6 +41,7 @@ struct curl_loop {
 static void on_handle_closed(struct curl_loop *self) {
     if (--self->handles > 0)
         return;
+    assert(self->on_closed); // the timer is one of them, and curl_loop_close closes it
     void (*on_closed)(void *) = self->on_closed;
     void *arg = self->on_closed_arg;
     free(self->watches);
