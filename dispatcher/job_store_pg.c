@@ -21,6 +21,7 @@ enum {
     PROMOTE_LIMIT = 500,
     HOLD_LIMIT = 500, // the literal in job_hold.sql
     FINISH_ARRAYS = 19,
+    DELIVERED_ARRAYS = 13,
 };
 
 struct job_store_pg {
@@ -47,7 +48,7 @@ struct call {
         released_done *released;
     } done;
     int finish_at, renew_at, claim_at; // -1: not part of this round
-    int claims;                        // statements from claim_at on
+    int finishes, claims;              // statements from finish_at and claim_at on
 };
 
 static struct call *call_new(struct job_store_pg *store, void *done_arg) {
@@ -74,21 +75,30 @@ static void send_job_query(struct job_store_pg *store, const struct db_statement
 
 // ---- Rounds
 
-static void add_finish(struct db_batch *batch, const struct job_round *round) {
+// Delivered, and nothing follows from it: the usual end.
+static bool end_is_plain(const struct job_end *end) {
+    return strcmp(end->fate, "delivered") == 0 && strcmp(end->class, "delivered") == 0 && !end->error &&
+           !end->pause_ms && !end->subject;
+}
+
+// The ends that are plain, or the others. False: there is none.
+static bool add_finish(struct db_batch *batch, const struct job_round *round, bool plain) {
     struct buffer arrays[FINISH_ARRAYS] = {0};
-    for (int i = 0; i < FINISH_ARRAYS; i++)
+    const int array_count = plain ? DELIVERED_ARRAYS : FINISH_ARRAYS;
+    size_t count = 0;
+    for (int i = 0; i < array_count; i++)
         pg_array_begin(&arrays[i]);
     uint64_t now = clock_ms();
     for (size_t i = 0; i < round->end_count; i++) {
         const struct job_end *end = round->ends[i];
+        if (end_is_plain(end) != plain)
+            continue;
+        count++;
         struct buffer *to = arrays;
         pg_array_int(to++, end->ref.subscription_id);
         pg_array_int(to++, end->ref.event_seq);
         pg_array_int(to++, end->ref.token);
         pg_array_int(to++, end->attempt);
-        pg_array_text(to++, end->fate);
-        pg_array_int(to++, (int64_t)end->delay_ms);
-        pg_array_text(to++, end->class);
         pg_array_int(to++, (int64_t)(now - end->started_ms));
         pg_array_number(to++, end->dns_ms);
         pg_array_number(to++, end->connect_ms);
@@ -101,17 +111,23 @@ static void add_finish(struct db_batch *batch, const struct job_round *round) {
             pg_array_null(to++);
         pg_array_text(to++, end->peer);
         pg_array_text(to++, end->response_head);
+        if (plain)
+            continue;
+        pg_array_text(to++, end->fate);
+        pg_array_int(to++, (int64_t)end->delay_ms);
+        pg_array_text(to++, end->class);
         pg_array_text(to++, end->error);
         pg_array_int(to++, (int64_t)end->pause_ms);
         pg_array_text(to++, end->subject);
-        assert(to == arrays + FINISH_ARRAYS);
     }
     const char *values[FINISH_ARRAYS];
-    for (int i = 0; i < FINISH_ARRAYS; i++)
+    for (int i = 0; i < array_count; i++)
         values[i] = pg_array_end(&arrays[i]);
-    db_batch_add(batch, &sql_job_finish, FINISH_ARRAYS, values);
-    for (int i = 0; i < FINISH_ARRAYS; i++)
+    if (count)
+        db_batch_add(batch, plain ? &sql_job_finish_delivered : &sql_job_finish, array_count, values);
+    for (int i = 0; i < array_count; i++)
         buffer_free(&arrays[i]);
+    return count > 0;
 }
 
 static void add_refs(struct db_batch *batch, const struct db_statement *statement, const struct job_ref *refs,
@@ -199,15 +215,20 @@ static bool add_claim(struct db_batch *batch, const struct job_round *round, boo
     return count > 0;
 }
 
-static struct job_ref *read_refs(const PGresult *result, size_t *ret_count) {
-    int rows = PQntuples(result);
-    bool tokens = PQnfields(result) > 2;
-    struct job_ref *refs = memory_alloc(sizeof *refs * (size_t)(rows + 1));
-    for (int i = 0; i < rows; i++)
-        refs[i] = (struct job_ref){.subscription_id = (int)cell_int(result, i, 0),
-                                   .event_seq = cell_int(result, i, 1),
-                                   .token = tokens ? cell_int(result, i, 2) : 0};
-    *ret_count = (size_t)rows;
+// From `statements` results, one after the other.
+static struct job_ref *read_refs(PGresult *const *results, int statements, size_t *ret_count) {
+    size_t rows = 0, count = 0;
+    for (int i = 0; i < statements; i++)
+        rows += (size_t)PQntuples(results[i]);
+    struct job_ref *refs = memory_alloc(sizeof *refs * (rows + 1));
+    for (int i = 0; i < statements; i++) {
+        bool tokens = PQnfields(results[i]) > 2;
+        for (int row = 0; row < PQntuples(results[i]); row++)
+            refs[count++] = (struct job_ref){.subscription_id = (int)cell_int(results[i], row, 0),
+                                             .event_seq = cell_int(results[i], row, 1),
+                                             .token = tokens ? cell_int(results[i], row, 2) : 0};
+    }
+    *ret_count = rows;
     return refs;
 }
 
@@ -289,9 +310,9 @@ static void round_answered(void *arg, const struct db_reply *reply, const struct
     struct claim_texts texts = {0};
     if (reply) {
         if (call->finish_at >= 0)
-            result.ended = ended = read_refs(reply->results[call->finish_at], &result.ended_count);
+            result.ended = ended = read_refs(&reply->results[call->finish_at], call->finishes, &result.ended_count);
         if (call->renew_at >= 0)
-            result.renewed = renewed = read_refs(reply->results[call->renew_at], &result.renewed_count);
+            result.renewed = renewed = read_refs(&reply->results[call->renew_at], 1, &result.renewed_count);
         if (call->claim_at >= 0)
             result.claimed = claimed = read_claims(call, reply, &texts, &result.claimed_count);
     }
@@ -315,9 +336,9 @@ static void store_round(void *arg, const struct job_round *round, job_round_done
     db_batch_add(batch, &sql_job_mode, 0, NULL);
     at++;
     if (round->end_count) {
-        add_finish(batch, round);
-        call->finish_at = at++;
-        at += add_consequences(batch, round);
+        call->finish_at = at;
+        call->finishes = add_finish(batch, round, true) + add_finish(batch, round, false);
+        at += call->finishes + add_consequences(batch, round);
     }
     if (round->return_count) {
         add_refs(batch, &sql_job_return, round->returns, round->return_count, NULL);

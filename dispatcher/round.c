@@ -410,7 +410,9 @@ static size_t choose_claims(struct dispatcher *d, uint64_t now_ms) {
         return 0;
     if (d->quarantine.wanted)
         return claim_alone(d);
-    return endpoint_choose(&d->endpoints, dispatcher_claimable(d), d->options.concurrency - d->in_flight, now_ms,
+    // Half of them at the most, so that the database has one half to find while the other is being sent.
+    int free_slots = d->options.concurrency - d->in_flight, half = (d->options.concurrency + 1) / 2;
+    return endpoint_choose(&d->endpoints, dispatcher_claimable(d), free_slots < half ? free_slots : half, now_ms,
                            d->claims, MOST_CLAIMS);
 }
 

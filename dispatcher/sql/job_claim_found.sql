@@ -21,11 +21,10 @@ noted as (
    where f.expired
 )
 select c.subscription_id, c.event_seq, c.attempts, c.uncounted, c.lost, c.lost_alone,
-       e.occurred_us, e.type, e.subject, e.op, e.key, e.data
+       e.occurred_us, (select t.type from rowbell.event_types t where t.id = e.type_id) as type, e.subject, e.op, e.key, e.data
   from claimed c
   left join lateral (
-    select (date_part('epoch', v.occurred_at) * 1000000)::bigint as occurred_us, t.type, v.subject, v.op, v.key, v.data
+    select (date_part('epoch', v.occurred_at) * 1000000)::bigint as occurred_us, v.type_id, v.subject, v.op, v.key, v.data
       from rowbell.events v
-      join rowbell.event_types t on t.id = v.type_id
      where v.seq = c.event_seq
      limit 1) e on true;

@@ -166,7 +166,7 @@ static void take_send(void *arg, const struct delivery *delivery, sink_done *don
     world->sent[world->sent_count++] = (struct sent){delivery->event_seq, done, done_arg};
 }
 
-static struct world *open_world(void) {
+static struct world *open_world_of(int concurrency) {
     static struct world world;
     static struct job_store store;
     static struct sink sink;
@@ -196,10 +196,13 @@ static struct world *open_world(void) {
                                                                    .store = &store,
                                                                    .sink = &sink,
                                                                    .lane = "webhook",
-                                                                   .concurrency = 256,
+                                                                   .concurrency = concurrency,
                                                                    .lease_ms = LEASE_MS});
     dispatcher_up(world.dispatcher);
     return &world;
+}
+static struct world *open_world(void) {
+    return open_world_of(256);
 }
 
 // Turns until a round is in flight.
@@ -294,6 +297,20 @@ START_TEST(slots_are_never_exceeded) {
     ck_assert_uint_eq(world->end_count, 4); // what ended in one turn goes in one round
     answer(world, 0, 0, 0);
     ck_assert_int_eq(dispatcher_in_flight(world->dispatcher), 0);
+    close_world(world);
+}
+END_TEST
+
+START_TEST(a_round_claims_half_of_the_process) { // the other half is being sent meanwhile
+    struct world *world = open_world_of(6);
+    wait_round(world);
+    ck_assert_int_eq(world->slots, 3);
+    answer(world, 100, 3, 0);
+    wait_round(world);
+    ck_assert_int_eq(world->slots, 1); // what is left of the endpoint's four
+    answer(world, 0, 0, 0);
+    for (int i = 0; i < 3; i++)
+        deliver(world, i, NULL);
     close_world(world);
 }
 END_TEST
@@ -485,6 +502,7 @@ END_TEST
 void add_dispatcher_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "dispatcher", 30);
     tcase_add_test(tcase, slots_are_never_exceeded);
+    tcase_add_test(tcase, a_round_claims_half_of_the_process);
     tcase_add_test(tcase, ends_are_kept_and_sent_alone_until_confirmed);
     tcase_add_test(tcase, a_lost_session_keeps_the_ends);
     tcase_add_test(tcase, a_job_whose_request_is_on_its_way_is_not_sent_again);
