@@ -234,7 +234,7 @@ START_TEST(without_versions_one_write_at_a_time) {
     search_fake_jitter(fake, 50, 1);
     start_relay();
     start_dispatcher();
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 200 || search_fake_requests(fake) <= 2; i++) { // until there were writes that could overlap
         char sql[200];
         snprintf(sql, sizeof sql,
                  "insert into posts values ('r%d', '%d') on conflict (id) do update set title = excluded.title", i % 20,
@@ -243,7 +243,6 @@ START_TEST(without_versions_one_write_at_a_time) {
     }
     sql_wait(conn, WAIT_MS, QUIET);
     compare(conn, MEILISEARCH, fake, "null");
-    ck_assert_int_gt(search_fake_requests(fake), 2);
     ck_assert_int_eq(search_fake_most_open(fake), 0);
 }
 END_TEST
