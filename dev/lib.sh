@@ -22,6 +22,7 @@ packages_for() {
     test) printf '%s\n' pgbouncer ;;
     browser) printf '%s\n' nodejs npm chromium nginx-light ;;
     node) printf '%s\n' nodejs npm ;;
+    bench_webhook) printf '%s\n' nginx-light ;;
     bench_sse) printf '%s\n' nodejs npm nginx-light libnginx-mod-nchan pushpin zurl pkg-config ;;
     compose) printf '%s\n' docker.io docker-compose debootstrap ;;
     lint) printf '%s\n' clang clang-format clang-tidy libclang-rt-dev cppcheck docker-compose ;;
