@@ -40,7 +40,7 @@ logged as (
          d.dns_ms, d.connect_ms, d.tls_ms, d.first_byte_ms, d.total_ms, d.status, d.class, d.peer, d.response_head
     from done d
 ),
--- Success moves last_success_at once a second at the most: this row is hot. Failures with more than the longest retry between
+-- Success moves last_success_at once a second at the most: this row is hot, and ON CONFLICT would lock it. Failures with more than the longest retry between
 -- them are not one outage.
 health as (
   insert into rowbell.subscription_state as h
@@ -54,6 +54,10 @@ health as (
     from done d
    group by d.subscription_id
   having exists (select from rowbell.subscriptions s where s.id = d.subscription_id)
+     and (not bool_and(d.fate = 'delivered')
+          or not exists (select from rowbell.subscription_state k
+                          where k.subscription_id = d.subscription_id and k.failing_since is null
+                            and k.last_success_at >= now() - interval '1 second'))
    order by d.subscription_id
   on conflict (subscription_id) do update
      set not_before = coalesce(excluded.not_before, h.not_before),
@@ -62,9 +66,5 @@ health as (
          last_success_at = coalesce(excluded.last_success_at, h.last_success_at),
          last_failure_at = coalesce(excluded.last_failure_at, h.last_failure_at),
          last_error = coalesce(excluded.last_error, h.last_error)
-   where excluded.last_failure_at is not null
-      or h.failing_since is not null
-      or h.last_success_at is null
-      or h.last_success_at < now() - interval '1 second'
 )
 select d.subscription_id, d.event_seq from done d;
