@@ -337,7 +337,8 @@ static void store_round(void *arg, const struct job_round *round, job_round_done
     at++;
     if (round->end_count) {
         call->finish_at = at;
-        call->finishes = add_finish(batch, round, true) + add_finish(batch, round, false);
+        call->finishes = add_finish(batch, round, false);
+        call->finishes += add_finish(batch, round, true); // last: with a success in the round an endpoint is well
         at += call->finishes + add_consequences(batch, round);
     }
     if (round->return_count) {

@@ -225,6 +225,10 @@ START_TEST(an_end_counts_only_with_its_lease) {
                               "s' and now() + interval '61 s'), ''), ',' order by state) from "
                               "rowbell.jobs_waiting"),
                      "poisoned,waiting true");
+    // A success beside failures, in one round: it is not failing.
+    ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.subscription_state where failing_since is null "
+                                          "and last_success_at = last_failure_at"),
+                     1);
     // The same ends once more, as after a lost answer: nothing happens twice.
     run(bench, (struct job_round){.ends = pointers, .end_count = 4});
     ck_assert_uint_eq(bench->ended_count, 0);
