@@ -216,7 +216,7 @@ static bool add_claim(struct db_batch *batch, const struct job_round *round, boo
 }
 
 // From `statements` results, one after the other.
-static struct job_ref *read_refs(PGresult *const *results, int statements, size_t *ret_count) {
+static struct job_ref *read_refs(const PGresult *const *results, int statements, size_t *ret_count) {
     size_t rows = 0, count = 0;
     for (int i = 0; i < statements; i++)
         rows += (size_t)PQntuples(results[i]);
