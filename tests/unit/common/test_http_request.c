@@ -35,7 +35,8 @@ static char *read_as(const char *bytes, size_t length, size_t cut) {
             int status = 0;
             enum http_parse parse = http_parser_feed(parser, copy, piece, &consumed, &status);
             free(copy);
-            ck_assert_uint_le(consumed, piece);
+            if (consumed > piece) // ck_assert would be a system call for each piece
+                ck_abort_msg("%zu bytes of %zu consumed", consumed, piece);
             at += consumed;
             piece -= consumed;
             between = parse == HTTP_PARSE_DONE;
@@ -47,8 +48,8 @@ static char *read_as(const char *bytes, size_t length, size_t cut) {
             if (parse == HTTP_PARSE_DONE) {
                 append_request(&text, http_parser_request(parser));
                 http_parser_reset(parser);
-            } else {
-                ck_assert_uint_eq(piece, 0); // more is wanted only when all was used
+            } else if (piece > 0) {
+                ck_abort_msg("more is wanted and not all was used");
             }
         }
     }
