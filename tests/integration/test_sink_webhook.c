@@ -686,7 +686,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(tcase, http_for_all_is_an_option);
     tcase_add_test(tcase, settings_may_go_while_a_send_is_in_flight);
     tcase_add_test(tcase, closing_loses_what_is_in_flight);
-    TCase *field = suite_case(suite, "field", 120);
+    TCase *field = suite_case(suite, "field", 300);
     tcase_add_test(field, field_4_a_repeated_attempt_has_the_same_id_and_body);
     tcase_add_test(field, field_7_ports_are_not_used_up);
     tcase_add_test(field, field_8_nobody_waits_for_the_slowest_of_a_batch);
