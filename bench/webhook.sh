@@ -4,10 +4,10 @@
 # [--seconds N] of the isolation runs (15). CPU is that of the sending process.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-some=20000 rounds=3 seconds=15
+usual=20000 rounds=3 seconds=15
 while [ $# -gt 0 ]; do
     case $1 in
-    --jobs) some=$2 ;;
+    --jobs) usual=$2 ;;
     --rounds) rounds=$2 ;;
     --seconds) seconds=$2 ;;
     *) die "there is no option $1" 2 ;;
@@ -91,7 +91,7 @@ results=()
 printf '%-22s %10s %10s %10s %14s %14s\n' receiver endpoints rowbell/s graphile/s 'rowbell us' 'graphile us'
 for delay in 0 20 100; do
     receiver $delay
-    jobs=$((delay == 0 ? 3 * some : some))
+    jobs=$((delay == 0 ? 3 * usual : usual))
     for count in 1 1000; do
         endpoints $count
         : >"$run/speeds" && : >"$run/cpus"

@@ -111,14 +111,15 @@ static bool add_finish(struct db_batch *batch, const struct job_round *round, bo
             pg_array_null(to++);
         pg_array_text(to++, end->peer);
         pg_array_text(to++, end->response_head);
-        if (plain)
-            continue;
-        pg_array_text(to++, end->fate);
-        pg_array_int(to++, (int64_t)end->delay_ms);
-        pg_array_text(to++, end->class);
-        pg_array_text(to++, end->error);
-        pg_array_int(to++, (int64_t)end->pause_ms);
-        pg_array_text(to++, end->subject);
+        if (!plain) {
+            pg_array_text(to++, end->fate);
+            pg_array_int(to++, (int64_t)end->delay_ms);
+            pg_array_text(to++, end->class);
+            pg_array_text(to++, end->error);
+            pg_array_int(to++, (int64_t)end->pause_ms);
+            pg_array_text(to++, end->subject);
+        }
+        assert(to == arrays + array_count);
     }
     const char *values[FINISH_ARRAYS];
     for (int i = 0; i < array_count; i++)

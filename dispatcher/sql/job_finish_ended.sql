@@ -5,7 +5,7 @@ gone as (
   delete from rowbell.jobs j
    where j.ctid = any(array(
            select l.at
-             from ended e
+             from unnest($1::int[], $2::bigint[], $3::bigint[]) e(subscription_id, event_seq, lease_token)
             cross join lateral (
               select k.ctid as at
                 from rowbell.jobs k
@@ -40,8 +40,8 @@ logged as (
          d.dns_ms, d.connect_ms, d.tls_ms, d.first_byte_ms, d.total_ms, d.status, d.class, d.peer, d.response_head
     from done d
 ),
--- Success moves last_success_at once a second at the most: this row is hot, and ON CONFLICT would lock it. Failures with more than the longest retry between
--- them are not one outage.
+-- Success moves last_success_at once a second at the most: this row is hot, and ON CONFLICT would lock it. Failures with more
+-- than the longest retry between them are not one outage.
 health as (
   insert into rowbell.subscription_state as h
          (subscription_id, not_before, failing_since, last_success_at, last_failure_at, last_error)

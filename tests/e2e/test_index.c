@@ -243,6 +243,7 @@ START_TEST(without_versions_one_write_at_a_time) {
     }
     sql_wait(conn, WAIT_MS, QUIET);
     compare(conn, MEILISEARCH, fake, "null");
+    ck_assert_int_gt(search_fake_requests(fake), 2);
     ck_assert_int_eq(search_fake_most_open(fake), 0);
 }
 END_TEST

@@ -34,22 +34,29 @@ START_TEST(a_name_without_an_address_is_dns) {
 }
 END_TEST
 
+// A listener whose accept queue holds one connection, and its URL.
+static int listen_without_queue(struct sockaddr_in *ret_address, char *ret_url, size_t size) {
+    *ret_address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof *ret_address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_eq(bind(listener, (struct sockaddr *)ret_address, length), 0);
+    ck_assert_int_eq(listen(listener, 0), 0);
+    ck_assert_int_eq(getsockname(listener, (struct sockaddr *)ret_address, &length), 0);
+    snprintf(ret_url, size, "http://127.0.0.1:%d/", ntohs(ret_address->sin_port));
+    return listener;
+}
+
 START_TEST(a_peer_that_takes_no_connection_is_connect) {
     start_allowing_loopback();
     // A full accept queue: the kernel drops further SYNs.
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
-    ck_assert_int_eq(listen(listener, 0), 0);
-    ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&address, &length), 0);
+    struct sockaddr_in address;
+    char url[64];
+    int listener = listen_without_queue(&address, url, sizeof url);
     int fillers[4];
     for (int i = 0; i < 4; i++) {
         fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
         (void)connect(fillers[i], (struct sockaddr *)&address, sizeof address);
     }
-    char url[64];
-    snprintf(url, sizeof url, "http://127.0.0.1:%d/", ntohs(address.sin_port));
     struct http_call call = usual;
     call.url = url;
     call.connect_ms = 200;
@@ -76,16 +83,11 @@ END_TEST
 // its peer in the same turn of the loop.
 START_TEST(a_connection_that_is_closed_while_it_opens_is_connect) {
     start_allowing_loopback();
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
-    ck_assert_int_eq(listen(listener, 0), 0);
-    ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&address, &length), 0);
+    struct sockaddr_in address;
+    char url[64];
+    int listener = listen_without_queue(&address, url, sizeof url);
     int filler = socket(AF_INET, SOCK_STREAM, 0);
     ck_assert_int_eq(connect(filler, (struct sockaddr *)&address, sizeof address), 0);
-    char url[64];
-    snprintf(url, sizeof url, "http://127.0.0.1:%d/", ntohs(address.sin_port));
     struct http_call call = usual;
     call.url = url;
     struct result closed = {0};
