@@ -17,6 +17,10 @@ static const struct {
     {"idle_in_transaction_session_timeout", "idle_in_transaction_session_timeout", "5s"},
     {"idle_session_timeout", NULL, NULL},
     {"jit", "jit", "off"},
+    // Our statements read few rows of large tables, in the order of an index, whatever the statistics say: see
+    // docs/decisions/0006.
+    {"enable_bitmapscan", "enable_bitmapscan", "off"},
+    {"enable_seqscan", "enable_seqscan", "off"},
     {"plan_cache_mode", "plan_cache_mode", "auto"},
     {"search_path", "search_path", "pg_catalog, pg_temp"},
     {"TimeZone", "TimeZone", "UTC"},

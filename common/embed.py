@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compiles files into C.
 
-embed.py statements OUT.c OUT.h FILE.sql...   struct db_statement sql_<name> for each file
+embed.py statements OUT.c OUT.h FILE.sql...   struct db_statement sql_<name> for each file, and <directory>_statements[], all of
+                                              them and NULL
 embed.py files ARRAY OUT.c OUT.h FILE...      struct embedded_file ARRAY[], with the SHA-256 of each
 """
 import hashlib
@@ -42,13 +43,18 @@ def read_statement(path):
 def statements(out_c, out_h, files):
     header = ['#pragma once', '#include "common/db_conn.h"', ""]
     source = [f'#include "{include_name(out_h)}"', ""]
+    names = []
     for path in files:
         name = re.sub(r"\W", "_", os.path.splitext(os.path.basename(path))[0])
         lines = read_statement(path)
         directory = os.path.basename(os.path.dirname(os.path.dirname(os.path.abspath(path))))
+        names.append(f"sql_{name}")
         header.append(f"extern const struct db_statement sql_{name};")
         text = c_string(b"\n".join(lines).strip().rstrip(b";"))
         source.append(f'const struct db_statement sql_{name} = {{\n    "{directory}_{name}",\n{text}}};\n')
+    header.append(f"extern const struct db_statement *const {directory}_statements[];")
+    source.append(f"const struct db_statement *const {directory}_statements[] = {{")
+    source += [f"    &{statement}," for statement in names] + ["    NULL,", "};"]
     write(out_h, header)
     write(out_c, source)
 

@@ -51,7 +51,7 @@ end $$;
 -- Deletes at most so many attempts that are older than their retention. Returns how many. A person's look at a job needs them, no
 -- program does. Index: attempts_started, a summary of pages in the order of time.
 create or replace function rowbell.prune_attempts(older_ms bigint, most int default 5000) returns bigint
-language sql security definer set search_path = pg_catalog, pg_temp
+language sql security definer set search_path = pg_catalog, pg_temp set enable_bitmapscan = on set enable_seqscan = off
 begin atomic
   with gone as (
     delete from rowbell.attempts a
