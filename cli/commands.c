@@ -108,6 +108,13 @@ static const struct command_option job_list_options[] = {
     {0},
 };
 
+static const struct command_option attempt_list_options[] = {
+    {"subscription", "NAME", "only of this subscription"},
+    {"class", "CLASS", "only those that ended so: delivered, dns, connect, tls, timeout, http_4xx, http_5xx, ..."},
+    {"limit", "N", "at most so many (50)"},
+    {0},
+};
+
 static const struct command_option requeue_events_options[] = {
     {"id", "ID", "this event (number or UUID); repeat it, or separate them by commas"},
     {"since", "TIME", "poisoned since then: 2026-11-29T20:00Z, or an age such as 2h"},
@@ -161,6 +168,13 @@ static const struct command_option generate_client_options[] = {
     {0},
 };
 
+static const struct command_option console_options[] = {
+    {"listen", "ADDRESS:PORT", "where the page is (127.0.0.1:8070)"},
+    {"token-file", "FILE", "its first line is the token to give, instead of a new one each time"},
+    {"read-only", NULL, "show, and change nothing"},
+    {0},
+};
+
 static const struct command_option dev_options[] = {
     {"listen", "ADDRESS:PORT", "where the gateway serves GET /events and its demo page (127.0.0.1:8080)"},
     {"allow-egress", "CIDR", "addresses that webhooks may be sent to, besides this machine's own; repeat it for more"},
@@ -202,6 +216,7 @@ const struct command commands[] = {
     {"job retry", "SUBSCRIPTION EVENT", 2, 2, "Send an event now, also one that was delivered", NULL, run_job_retry},
     {"job cancel", "SUBSCRIPTION EVENT", 2, 2, "Give a job up; an ordered subscription goes on without it", NULL,
      run_job_cancel},
+    {"attempt list", "", 0, 0, "List the latest requests that were made", attempt_list_options, run_attempt_list},
     {"requeue events", "", 0, 0, "Put poisoned events back in line", requeue_events_options, run_requeue_events},
     {"requeue jobs", "", 0, 0, "Put poisoned and cancelled jobs back in line", requeue_jobs_options, run_requeue_jobs},
     {"replay", "SUBSCRIPTION", 1, 1, "Send events that it wants and never got, from before it was added",
@@ -214,6 +229,9 @@ const struct command commands[] = {
     {"doctor", "", 0, 0, "Say what is wrong with this installation, and what to do; exit 5 if anything is", NULL,
      run_doctor},
     {"tail", "", 0, 0, "Follow the stream of a gateway as a client does", tail_options, run_tail},
+    {"console", "", 0, 0,
+     "Show events, jobs and subscriptions as a web page, until Ctrl-C; prints its address, with a token",
+     console_options, run_console},
     {"dev", "", 0, 0, "Run relay, dispatcher and gateway on this database until Ctrl-C", dev_options, run_dev},
     {"generate client", "", 0, 0, "Write TypeScript: the query keys of the published tables", generate_client_options,
      run_generate_client},

@@ -10,7 +10,7 @@
 static const char *const event_states[] = {"pending", "retrying", "poisoned", "cancelled", "fanned-out", NULL};
 
 bool run_event_list(struct cli *cli, struct error *ret_error) {
-    return list_some(cli, &sql_event_list, event_states, "type", ret_error);
+    return list_some(cli, &sql_event_list, "state", event_states, "type", ret_error);
 }
 
 bool run_event_cancel(struct cli *cli, struct error *ret_error) {

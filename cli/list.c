@@ -16,13 +16,14 @@ bool list_rows(struct cli *cli, const struct db_statement *statement, int value_
     return true;
 }
 
-bool list_some(struct cli *cli, const struct db_statement *statement, const char *const *states, const char *other_flag,
-               struct error *ret_error) {
+bool list_some(struct cli *cli, const struct db_statement *statement, const char *choice_flag,
+               const char *const *choices, const char *other_flag, struct error *ret_error) {
     int64_t limit = 50;
     char limit_text[24];
-    if (!option_integer(cli, "limit", 1, 100000, &limit, ret_error) || !option_choice(cli, "state", states, ret_error))
+    if (!option_integer(cli, "limit", 1, 100000, &limit, ret_error) ||
+        !option_choice(cli, choice_flag, choices, ret_error))
         return false;
     snprintf(limit_text, sizeof(limit_text), "%" PRId64, limit);
-    const char *values[] = {limit_text, option_value(cli, "state"), option_value(cli, other_flag)};
+    const char *values[] = {limit_text, option_value(cli, choice_flag), option_value(cli, other_flag)};
     return list_rows(cli, statement, 3, values, ret_error);
 }

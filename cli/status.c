@@ -11,12 +11,14 @@
 enum { WATCH_MS = 2000 };
 
 static bool print_status(struct cli *cli, bool clear_screen, struct error *ret_error) {
-    PGresult *status = NULL, *subscriptions = NULL;
+    PGresult *status = NULL, *subscriptions = NULL, *tables = NULL;
     bool ok = cli_query(cli, &sql_status, 0, NULL, &status, ret_error) &&
-              cli_query(cli, &sql_subscription_list, 0, NULL, &subscriptions, ret_error);
+              cli_query(cli, &sql_subscription_list, 0, NULL, &subscriptions, ret_error) &&
+              cli_query(cli, &sql_status_tables, 0, NULL, &tables, ret_error);
     if (ok && cli->json) {
         json_object *json = output_json_row(status, 0);
         json_object_object_add(json, "subscriptions", output_json_rows(subscriptions));
+        json_object_object_add(json, "tables", output_json_rows(tables));
         output_json(json);
     } else if (ok) {
         if (clear_screen)
@@ -24,10 +26,13 @@ static bool print_status(struct cli *cli, bool clear_screen, struct error *ret_e
         output_record(status, 0);
         puts("");
         output_table(subscriptions);
+        puts("");
+        output_table(tables);
     }
     fflush(stdout);
     PQclear(status);
     PQclear(subscriptions);
+    PQclear(tables);
     return ok;
 }
 

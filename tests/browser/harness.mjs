@@ -21,10 +21,10 @@ export function daemonStart(name, ...args) {
 export function programStart(path, args, environment = {}) {
     const daemon = spawn(path, args, {
         env: { PATH: process.env.PATH, DATABASE_URL: url, REDIS_URL: redis, ...sanitizerOptions(), ...environment },
-        stdio: ['ignore', 'ignore', 'pipe'],
+        stdio: ['ignore', 'pipe', 'pipe'],
     });
     daemon.log = '';
-    daemon.stderr.setEncoding('utf8').on('data', (text) => (daemon.log += text));
+    for (const stream of [daemon.stdout, daemon.stderr]) stream.setEncoding('utf8').on('data', (text) => (daemon.log += text));
     daemon.ended = new Promise((resolve) => daemon.on('exit', (code, signal) => resolve(signal ?? code)));
     daemon.ended.then((status) => (daemon.status = status));
     daemons.push(daemon);
@@ -35,17 +35,21 @@ function sanitizerOptions() {
     return Object.fromEntries(Object.entries(process.env).filter(([name]) => /^(A|UB)SAN_OPTIONS$/.test(name)));
 }
 
-// The port of the gateway, from its first log line.
-export async function listenPort(daemon) {
+// What a program wrote that matches, as soon as it did.
+export async function logMatch(daemon, pattern) {
     const late = new Promise((resolve) => setTimeout(resolve, 60_000, 'late').unref());
     for (let now; ; ) {
-        const match = / listen=[^ ]*:(\d+)[ \n]/.exec(daemon.log);
-        if (match) return Number(match[1]);
+        const match = pattern.exec(daemon.log);
+        if (match) return match;
         assert.equal(daemon.status, undefined, `ended at once:\n${daemon.log}`);
-        assert.notEqual(now, 'late', `no listen= in the log:\n${daemon.log}`);
-        now = await Promise.race([late, daemon.ended, new Promise((resolve) => daemon.stderr.once('data', resolve))]);
+        assert.notEqual(now, 'late', `no ${pattern} in the log:\n${daemon.log}`);
+        const more = [daemon.stdout, daemon.stderr].map((stream) => new Promise((resolve) => stream.once('data', resolve)));
+        now = await Promise.race([late, daemon.ended, ...more]);
     }
 }
+
+// The port of the gateway, from its first log line.
+export const listenPort = async (daemon) => Number((await logMatch(daemon, / listen=[^ ]*:(\d+)[ \n]/))[1]);
 
 export async function databaseMake() {
     await psql(`create database ${database} template rowbell_template`, `${server}/postgres`);

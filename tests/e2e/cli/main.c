@@ -9,6 +9,7 @@ static void add_tests(Suite *suite) {
     operating_tests(suite);
     usage_tests(suite);
     tail_tests(suite);
+    console_tests(suite);
 }
 
 int main(void) {

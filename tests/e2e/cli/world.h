@@ -29,3 +29,4 @@ void events_tests(Suite *suite);
 void operating_tests(Suite *suite);
 void usage_tests(Suite *suite);
 void tail_tests(Suite *suite);
+void console_tests(Suite *suite);
