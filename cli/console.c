@@ -25,29 +25,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CHILDREN = 8, MAX_ARGUMENTS = 64, TOKEN_BYTES = 24, TOKEN_LEAST = 16, TOKEN_MOST = 512 };
+enum {
+    MAX_CHILDREN = 8,
+    MAX_READERS = 6, // of these: looking, however slow, leaves room to act
+    READER_DEADLINE_MS = 60 * 1000,
+    MAX_ARGUMENTS = 64,
+    TOKEN_BYTES = 24,
+    TOKEN_LEAST = 16,
+    TOKEN_MOST = 512
+};
 
 // What the page may run. Left out: what prints secrets, changes the schema, reads files of this machine or never ends.
 static const struct runnable {
     const char *path;
-    const char *options; // those that may be given
+    const char *options; // those that may be given; name= takes a value
     bool acts;           // it changes something: not with --read-only
 } runnables[] = {
     {"status", "", false},
     {"doctor", "", false},
-    {"event list", "type state limit", false},
+    {"event list", "type= state= limit=", false},
     {"event show", "", false},
     {"event cancel", "", true},
-    {"job list", "state subscription limit", false},
+    {"job list", "state= subscription= limit=", false},
     {"job retry", "", true},
     {"job cancel", "", true},
-    {"attempt list", "subscription class limit", false},
-    {"requeue events", "id all dry-run", true},
-    {"requeue jobs", "id subscription state all dry-run", true},
+    {"attempt list", "subscription= class= limit=", false},
+    {"requeue events", "id= all dry-run", true},
+    {"requeue jobs", "id= subscription= state= all dry-run", true},
     {"subscription list", "", false},
     {"subscription show", "", false},
     {"subscription pause", "", true},
-    {"subscription resume", "rate", true},
+    {"subscription resume", "rate=", true},
     {"subscription test", "", true},
     {"index status", "", false},
 };
@@ -65,6 +73,7 @@ struct console {
 // A command that runs for a request.
 struct run {
     struct console *console;
+    bool acts;
     struct http_exchange *exchange;
     struct console_child *child;
     struct buffer line; // as a person would type it
@@ -104,7 +113,10 @@ static void run_end(struct run *run) {
 static void on_end(void *arg, const struct console_outcome *outcome, const struct error *error) {
     struct run *run = arg;
     if (outcome == NULL) {
-        respond_error(run->exchange, error->code == ERROR_CANCELLED ? 503 : 500, error->text);
+        struct error wrapped = *error;
+        if (run->acts)
+            error_wrap(&wrapped, "a part of it may be done; when it is run again it goes on");
+        respond_error(run->exchange, error->code == ERROR_CANCELLED ? 503 : 500, wrapped.text);
         run_end(run);
         return;
     }
@@ -166,31 +178,42 @@ static const struct runnable *runnable_find(const char *path) {
     return NULL;
 }
 
-static bool option_may(const struct runnable *runnable, const char *name) {
+// *ret_valued: it takes a value.
+static bool option_may(const struct runnable *runnable, const char *name, bool *ret_valued) {
     size_t length = strlen(name);
     for (const char *at = runnable->options; *at != 0; at += strcspn(at, " "), at += *at == ' ')
-        if (strcspn(at, " ") == length && strncmp(at, name, length) == 0)
+        if (strcspn(at, " =") == length && strncmp(at, name, length) == 0) {
+            *ret_valued = at[length] == '=';
             return true;
+        }
     return false;
+}
+
+// A value is always of the same word as its option: getopt would take the next word for it, whatever that is.
+static bool add_option(struct command_line *line, const char *name, bool valued, const struct json_value *value) {
+    struct buffer word = {0};
+    buffer_format(&word, "--%s", name);
+    if (valued && json_is(value, JSON_STRING))
+        buffer_format(&word, "=%s", value->text);
+    bool ok = json_is(value, valued ? JSON_STRING : JSON_TRUE) && add_word(line, word.bytes);
+    buffer_free(&word);
+    return ok;
 }
 
 // {"option": "value" | true | ["value", ...]}
 static bool add_options(struct command_line *line, const struct runnable *runnable, const struct json_value *options) {
+    bool valued = false;
     for (const struct json_value *option = options->first; option != NULL; option = option->next) {
-        bool many = json_is(option, JSON_ARRAY);
-        if (!option_may(runnable, option->name))
+        if (!option_may(runnable, option->name, &valued))
             return false;
-        for (const struct json_value *value = many ? option->first : option; value != NULL;
-             value = many ? value->next : NULL) {
-            struct buffer word = {0};
-            buffer_format(&word, "--%s", option->name);
-            if (json_is(value, JSON_STRING))
-                buffer_format(&word, "=%s", value->text);
-            bool ok = (json_is(value, JSON_STRING) || json_is(value, JSON_TRUE)) && add_word(line, word.bytes);
-            buffer_free(&word);
-            if (!ok)
+        if (!json_is(option, JSON_ARRAY)) {
+            if (!add_option(line, option->name, valued, option))
                 return false;
+            continue;
         }
+        for (const struct json_value *value = option->first; value != NULL; value = value->next)
+            if (!add_option(line, option->name, valued, value))
+                return false;
     }
     return true;
 }
@@ -217,17 +240,29 @@ static bool read_command_line(const struct json_value *request, const struct run
     return ok;
 }
 
-static void run_start(struct console *console, struct http_exchange *exchange, const struct command_line *line) {
+// MAX_CHILDREN: there is no room.
+static size_t slot_find(const struct console *console, bool acts) {
+    size_t slot = MAX_CHILDREN, readers = 0;
+    for (size_t i = 0; i < MAX_CHILDREN; i++) {
+        if (console->runs[i] == NULL)
+            slot = i;
+        else
+            readers += !console->runs[i]->acts;
+    }
+    return acts || readers < MAX_READERS ? slot : MAX_CHILDREN;
+}
+
+static void run_start(struct console *console, struct http_exchange *exchange, const struct command_line *line,
+                      bool acts) {
     struct error error = {0};
-    size_t slot = 0;
-    while (slot < MAX_CHILDREN && console->runs[slot] != NULL)
-        slot++;
+    size_t slot = slot_find(console, acts);
     if (slot == MAX_CHILDREN || console->stopping) {
-        respond_error(exchange, 503, console->stopping ? "the console ends" : "8 commands are running: try again");
+        respond_error(exchange, 503,
+                      console->stopping ? "the console ends" : "too many commands are running: try again");
         return;
     }
     struct run *run = memory_alloc(sizeof(*run));
-    *run = (struct run){.console = console, .exchange = exchange};
+    *run = (struct run){.console = console, .acts = acts, .exchange = exchange};
     buffer_text(&run->line, line->words[0]);
     for (size_t i = 1; i < line->count; i++) {
         bool ours = strcmp(line->words[i], "--json") == 0 || strcmp(line->words[i], "--") == 0;
@@ -235,7 +270,7 @@ static void run_start(struct console *console, struct http_exchange *exchange, c
             append_word(&run->line, line->words[i]);
     }
     console->runs[slot] = run;
-    run->child = console_child_start(&console->loop, line->words, on_end, run, &error);
+    run->child = console_child_start(&console->loop, line->words, acts ? 0 : READER_DEADLINE_MS, on_end, run, &error);
     if (run->child == NULL) {
         respond_error(exchange, 500, error.text);
         run_end(run);
@@ -260,7 +295,7 @@ static void handle_run(struct console *console, struct http_exchange *exchange, 
                       "expected \"arguments\": [text, ...] and \"options\": {name: text, true or a list of "
                       "texts}, with options that the console gives to this command");
     else
-        run_start(console, exchange, &line);
+        run_start(console, exchange, &line, runnable->acts && !dry);
     command_line_free(&line);
     json_free(document);
 }

@@ -7,7 +7,6 @@
 #include <string.h>
 
 enum {
-    DEADLINE_MS = 60 * 1000, // statements end after 30 s by themselves
     OUTPUT_MAX_BYTES = 8 << 20,
     ERROR_MAX_BYTES = 16 << 10,
     READ_BYTES = 64 << 10,
@@ -63,7 +62,7 @@ static void on_ended(uv_process_t *process, int64_t status, int signal) {
 }
 
 static void on_deadline(uv_timer_t *timer) {
-    kill_for(timer->data, ERROR_TIMEOUT, "the command took longer than 60 s and was ended: ask for less at a time");
+    kill_for(timer->data, ERROR_TIMEOUT, "the command took too long and was ended: ask for less at a time");
 }
 
 static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_room) {
@@ -86,7 +85,7 @@ static void own(struct console_child *child, uv_handle_t *handle) {
     child->open++;
 }
 
-struct console_child *console_child_start(uv_loop_t *loop, char *const *arguments,
+struct console_child *console_child_start(uv_loop_t *loop, char *const *arguments, unsigned deadline_ms,
                                           void (*on_end)(void *arg, const struct console_outcome *outcome,
                                                          const struct error *error),
                                           void *arg, struct error *ret_error) {
@@ -121,7 +120,8 @@ struct console_child *console_child_start(uv_loop_t *loop, char *const *argument
     }
     child->on_end = on_end;
     child->arg = arg;
-    uv_timer_start(&child->deadline, on_deadline, DEADLINE_MS, 0);
+    if (deadline_ms > 0)
+        uv_timer_start(&child->deadline, on_deadline, deadline_ms, 0);
     for (int i = 0; i < 2; i++)
         uv_read_start((uv_stream_t *)&child->pipes[i].handle, on_room, on_read);
     return child;

@@ -12,10 +12,10 @@ struct console_outcome {
     struct buffer error;  // the line that it ended with, or nothing
 };
 
-// Starts it. arguments: what follows the program's name; ends with NULL; copied. on_end is called once, later, unless
-// this fails; then what the outcome holds is the caller's. error NULL: the command ended by itself; else it was killed,
-// for time or length, or by console_child_stop, and there is no outcome. NULL: it could not be started.
-struct console_child *console_child_start(uv_loop_t *loop, char *const *arguments,
+// Starts it. arguments: with the program's name; ends with NULL; copied. deadline_ms 0: none. on_end is called once,
+// later, unless this fails; then what the outcome holds is the caller's. error NULL: the command ended by itself; else
+// it was killed, for time or length, or by console_child_stop, and there is no outcome. NULL: it could not be started.
+struct console_child *console_child_start(uv_loop_t *loop, char *const *arguments, unsigned deadline_ms,
                                           void (*on_end)(void *arg, const struct console_outcome *outcome,
                                                          const struct error *error),
                                           void *arg, struct error *ret_error);

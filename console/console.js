@@ -6,23 +6,25 @@ const REFRESH_MS = 3000;
 const DOCTOR_MS = 30000;
 const element = (id) => document.getElementById(id);
 
-// ---- the token: of the address's fragment, kept for this tab
+// ---- the token: of the address's fragment, kept for this tab once it was taken
 
 let token = sessionStorage.getItem("token");
-const given = /^#token=(.+)$/.exec(location.hash);
-if (given !== null) {
-  token = decodeURIComponent(given[1]);
-  sessionStorage.setItem("token", token);
+
+function takeToken() {
+  const given = /^#token=([\x21-\x7e]+)$/.exec(location.hash);
+  if (given === null) return;
+  token = given[1];
   history.replaceState(null, "", "#/");
+  element("login").close();
 }
 
 function askToken() {
   if (!element("login").open) element("login").showModal();
 }
 element("login").addEventListener("close", () => {
-  token = element("login-token").value.trim();
+  const typed = element("login-token").value.trim();
   element("login-token").value = "";
-  sessionStorage.setItem("token", token);
+  if (typed !== "") token = /^[\x21-\x7e]+$/.test(typed) ? typed : "?";
   show();
 });
 
@@ -35,19 +37,30 @@ const exact = (_, value, context) =>
     : value;
 
 // Throws where there is no output; a command can fail and have one (doctor, subscription test).
-async function run(command, words = [], options = {}) {
-  const response = await fetch("/run", {
-    method: "POST",
-    headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
-    body: JSON.stringify({ command, arguments: words, options }),
-  });
-  const answer = JSON.parse(await response.text(), command === "event show" ? exact : undefined);
+async function run(command, words = [], options = {}, signal = undefined) {
+  let response;
+  try {
+    response = await fetch("/run", {
+      method: "POST",
+      signal,
+      headers: { authorization: `Bearer ${token ?? "?"}`, "content-type": "application/json" },
+      body: JSON.stringify({ command, arguments: words, options }),
+    });
+  } catch (error) {
+    throw error.name === "AbortError" ? error : new Error("The console does not answer. Does rowbell console still run?");
+  }
   if (response.status === 401) askToken();
+  else sessionStorage.setItem("token", token);
+  if (response.headers.get("content-type") !== "application/json") throw new Error(`${response.status} ${response.statusText}`);
+  const answer = JSON.parse(await response.text(), command === "event show" ? exact : undefined);
   if (!response.ok) throw new Error(answer.error);
   if (answer.output === null) throw new Error(answer.error ?? `${answer.command} ended with status ${answer.exit}`);
   return answer;
 }
-const output = async (...command) => (await run(...command)).output;
+
+// For what a view loads: given up when another is looked at.
+let loader = new AbortController();
+const output = async (command, words, options) => (await run(command, words, options, loader.signal)).output;
 
 let problems = { at: -Infinity, list: [] };
 async function doctor() {
@@ -126,46 +139,53 @@ function action(it) {
   return make("button", { type: "button", data: { command: line }, onclick: () => confirm({ ...it, args: args.map(String), options, line }) }, it.label);
 }
 
+let dialogs = 0; // an answer that comes after its dialog was closed is not for the next one
+element("confirm").addEventListener("close", () => dialogs++);
+
 async function confirm({ label, says, command, args, options, line, result, dry }) {
+  const mine = dialogs;
+  const button = element("confirm-run");
+  const say = (...what) => mine === dialogs && element("confirm-result").replaceChildren(...what);
   element("confirm-title").textContent = label;
   element("confirm-text").textContent = says;
   element("confirm-command").textContent = line;
-  element("confirm-result").replaceChildren();
   element("confirm-close").textContent = "Cancel";
-  element("confirm-run").hidden = false;
-  element("confirm-run").disabled = true;
-  element("confirm-run").textContent = label;
+  button.hidden = false;
+  button.disabled = true;
+  button.textContent = label;
+  say();
   element("confirm").showModal();
-  const say = (...what) => element("confirm-result").replaceChildren(...what);
-  element("confirm-run").onclick = async () => {
-    element("confirm-run").disabled = true;
+  button.onclick = async () => {
+    button.disabled = true;
     say("running");
     try {
       const answer = await run(command, args, options);
-      say(...[result ? result(answer.output) : "done"].flat());
-      if (answer.error !== null) element("confirm-result").append(make("p", {}, answer.error));
-      element("confirm-run").hidden = true;
-      element("confirm-close").textContent = "Close";
-      problems.at = -Infinity;
-      show();
+      say(...[result ? result(answer.output) : "done"].flat(), ...(answer.error !== null ? [make("p", {}, answer.error)] : []));
+      if (mine === dialogs) {
+        button.hidden = true;
+        element("confirm-close").textContent = "Close";
+      }
     } catch (error) {
       say(error.message);
-      element("confirm-run").disabled = false;
+      if (mine === dialogs) button.disabled = false;
     }
+    problems.at = -Infinity;
+    show();
   };
+  let many = 1;
   if (dry) {
     say("counting");
     try {
-      const { requeued } = await output(command, args, { ...options, "dry-run": true });
-      say(`${count(requeued)} would be put back.`);
-      element("confirm-run").disabled = requeued === 0;
+      many = (await run(command, args, { ...options, "dry-run": true })).output.requeued;
+      say(`${count(many)} would be put back.`);
     } catch (error) {
+      many = 0;
       say(error.message);
     }
-  } else {
-    element("confirm-run").disabled = false;
-    element("confirm-run").focus();
   }
+  if (mine !== dialogs) return;
+  button.disabled = many === 0;
+  button.focus();
 }
 
 const requeued = (answer) => `${count(answer.requeued)} put back in line.`;
@@ -266,10 +286,10 @@ const views = {
   event: {
     load: (_, id) => output("event show", [id]),
     draw: (event) => [
-      title(`Event ${event.seq}`, state(event.state), event.state !== "poisoned" ? null : make("div", { className: "actions" },
-        action({ label: "Requeue", says: "It goes back in line, with its failures forgotten.", command: "requeue events", options: { id: String(event.seq) }, dry: true, result: requeued }),
+      title(`Event ${words(event.seq)}`, state(event.state), event.state !== "poisoned" ? null : make("div", { className: "actions" },
+        action({ label: "Requeue", says: "It goes back in line, with its failures forgotten.", command: "requeue events", options: { id: words(event.seq) }, dry: true, result: requeued }),
         action({ label: "Give up", says: "No webhook and no index will get it; the stream does. Ordered subscriptions go on without it.",
-          command: "event cancel", args: [event.seq], result: () => "It is cancelled." }))),
+          command: "event cancel", args: [words(event.seq)], result: () => "It is cancelled." }))),
       make("section", {}, record([
         ["id", make("code", {}, event.id)], ["type", event.type], ["subject", event.subject], ["scope", event.scope], ["key", event.key], ["op", event.op],
         ["occurred", when(event.occurred_at)], ["fanned out", when(event.fanned_out_at)],
@@ -285,7 +305,7 @@ const views = {
         ["Attempts", (row) => text(row.attempts), "number"],
         ["Due", (row) => when(row.run_at)],
         ["Last result", (row) => state(row.last_class)],
-        ["", (row) => (row.kind === "sse" || row.state === "removed" ? null : jobActions(row.subscription, event.seq, !["delivered", "cancelled"].includes(row.state)))]],
+        ["", (row) => (row.kind === "sse" || row.state === "removed" ? null : jobActions(row.subscription, words(event.seq), !["delivered", "cancelled"].includes(row.state)))]],
       event.fanned_out_at ? "Nobody wanted it." : "It is not fanned out.")),
       section("Attempts", table("attempts", event.attempts, [
         ["Subscription", (row) => subscriptionLink(row.subscription)], ...attemptColumns,
@@ -318,7 +338,7 @@ const views = {
     load: (options) => output("attempt list", [], options),
     draw: (rows) => [
       make("section", {}, table("attempts", rows, [
-        ["Subscription", (row) => subscriptionLink(row.subscription)], ["Event", eventLink], ...attemptColumns], "There is no such attempt among the newest 100,000.")),
+        ["Subscription", (row) => subscriptionLink(row.subscription)], ["Event", eventLink], ...attemptColumns], "There is no such attempt.")),
     ],
   },
 
@@ -345,7 +365,7 @@ const views = {
         ["last success", when(it.last_success_at)], ["last failure", when(it.last_failure_at)],
         ...(it.failing_since ? [["failing since", when(it.failing_since)]] : []), ...(it.last_error ? [["last error", it.last_error]] : []),
         ["settings", make("pre", {}, JSON.stringify(it.settings, null, 2))], ["created", when(it.created_at)]])),
-      section("Delivery log", table("log", log, [["Event", eventLink], ...attemptColumns], it.kind === "webhook" ? "Nothing among the newest 100,000 attempts." : "Only webhooks have one.")),
+      section("Delivery log", table("log", log, [["Event", eventLink], ...attemptColumns], "No request was made.")),
     ],
   },
 };
@@ -354,10 +374,15 @@ const views = {
 
 function route() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const [name, id] = path.split("/").map(decodeURIComponent);
+  let [name, id] = path.split("/");
+  try {
+    id = id === undefined ? undefined : decodeURIComponent(id);
+  } catch {
+    name = id = undefined; // no address of ours
+  }
   const view = id === undefined ? name : name.replace(/s$/, "");
   const options = Object.fromEntries([...new URLSearchParams(query)].filter(([, value]) => value !== ""));
-  return { name, id, options, view: views[view] ?? views[""] };
+  return { name, id, options, view: Object.hasOwn(views, view) ? views[view] : views[""] };
 }
 
 function drawFilters({ view, name, options }) {
@@ -379,54 +404,70 @@ function drawFilters({ view, name, options }) {
 }
 
 let turn = 0;
-let drawn = null;
+let drawn = null; // { where, text }
 
 function fresh(name, says) {
   element("fresh").dataset.state = name;
   element("fresh").textContent = says;
 }
 
+// What has the focus, to be found again among new elements: the nth of those with this command line or link.
+const focusKey = (node) => node.dataset.command ?? node.getAttribute("href");
+function focusTake() {
+  const view = element("view");
+  const node = document.activeElement;
+  if (!view.contains(node)) return () => {};
+  const alike = () => [...view.querySelectorAll("a, button")].filter((it) => focusKey(it) === focusKey(node));
+  const place = alike().indexOf(node);
+  return () => alike()[place]?.focus();
+}
+
 async function show() {
   const mine = ++turn;
-  const where = route();
+  const where = location.hash;
+  const { view, options, id } = route();
   try {
-    const loaded = await where.view.load(where.options, where.id);
+    const loaded = await view.load(options, id);
     if (mine !== turn) return;
-    const now = location.hash + JSON.stringify(loaded);
-    if (now !== drawn) {
-      const focus = element("view").contains(document.activeElement) ? document.activeElement.dataset.command : undefined;
-      element("view").replaceChildren(...where.view.draw(loaded, where.options).filter((node) => node !== null));
-      if (focus !== undefined) document.querySelector(`#view [data-command="${CSS.escape(focus)}"]`)?.focus();
-      drawn = now;
+    const text = JSON.stringify(loaded);
+    if (drawn?.where !== where || drawn.text !== text) {
+      const focusGive = focusTake();
+      element("view").replaceChildren(...view.draw(loaded, options).filter((node) => node !== null));
+      focusGive();
+      drawn = { where, text };
     }
     element("problem").hidden = true;
     fresh("good", `as of ${new Date().toLocaleTimeString()}`);
   } catch (error) {
     if (mine !== turn) return;
-    if (drawn !== null && !drawn.startsWith(`${location.hash}{`) && !drawn.startsWith(`${location.hash}[`)) {
-      element("view").replaceChildren();
+    if (drawn?.where !== where) {
+      element("view").replaceChildren(); // what is there is not what the address says
       drawn = null;
     }
-    element("problem").textContent = error instanceof TypeError ? "The console does not answer. Does rowbell console still run?" : error.message;
+    element("problem").textContent = error.message;
     element("problem").hidden = false;
     fresh("bad", "not up to date");
   }
 }
 
 function navigate() {
+  takeToken();
+  loader.abort();
+  loader = new AbortController();
   drawFilters(route());
   show();
 }
 
+// Slow answers are asked for less often.
+async function refresh() {
+  const began = performance.now();
+  for (const time of document.querySelectorAll("#view time")) time.textContent = age(time.dateTime);
+  if (!document.hidden && document.querySelector("dialog[open]") === null) await show();
+  setTimeout(refresh, Math.max(REFRESH_MS, 10 * (performance.now() - began)));
+}
+
 addEventListener("hashchange", navigate);
 document.addEventListener("visibilitychange", () => document.hidden || show());
-let loading = false;
-setInterval(async () => {
-  for (const time of document.querySelectorAll("#view time")) time.textContent = age(time.dateTime);
-  if (document.hidden || loading || document.querySelector("dialog[open]") !== null) return;
-  loading = true;
-  await show();
-  loading = false;
-}, REFRESH_MS);
-if (token === null) askToken();
+setTimeout(refresh, REFRESH_MS);
 navigate();
+if (token === null) askToken();

@@ -20,7 +20,7 @@ for meson_log in meson_logs:
         for line in log:
             test = json.loads(line)
             if test["name"] in tests and test["result"] == "OK":
-                unsteady.append(test["name"])
+                unsteady.append(tests[test["name"]])
             tests[test["name"]] = test
 
 if names_only:
@@ -62,8 +62,9 @@ for name in sorted(os.listdir(logs))[:10] if failed else []:
     print(f"--- {name}, last {min(len(lines), 30)} lines")
     print("\n".join(lines[-30:]))
 
-for name in unsteady:
-    print(f"unsteady: {name} failed, and passed alone")
+for test in unsteady:
+    print(f"unsteady: {test['name']} failed ({test['result']} in {test['duration']:.1f} s), and passed alone")
+    print("\n".join(re.findall(r"^.*:\d+:[FE]:.*$", test.get("stdout") or "", re.M)))
 if passed + failed == 0:
     print("no test was selected")
 print(f"{passed} passed, {failed} failed")

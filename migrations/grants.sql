@@ -68,4 +68,4 @@ grant select (id, name, kind, state, types, scope, condition, "coalesce", ordere
 grant select (id, wake) on rowbell.installation to rowbell_operator;
 grant execute on function rowbell.requeue_events(bigint[], timestamptz, timestamptz, boolean, int),
   rowbell.requeue_jobs(text, bigint[], timestamptz, timestamptz, boolean, text[], int), rowbell.retry_job(text, bigint),
-  rowbell.cancel_job(text, bigint), rowbell.cancel_event(bigint), rowbell.replay(text, timestamptz, timestamptz, bigint, int, boolean), rowbell.set_wake(text), rowbell.doctor() to rowbell_operator;
+  rowbell.cancel_job(text, bigint), rowbell.cancel_event(bigint), rowbell.replay(text, timestamptz, timestamptz, bigint, int, boolean), rowbell.set_wake(text), rowbell.attempt_log(text, text, int), rowbell.doctor() to rowbell_operator;

@@ -121,6 +121,47 @@ test('a subscription is tested, paused and resumed', async () => {
     }
 });
 
+test('an answer that comes late is not shown in the next dialog', async () => {
+    let release;
+    const held = new Promise((resolve) => (release = resolve));
+    await page.route('**/run', async (route) => {
+        if (route.request().postData().includes('subscription pause')) await held;
+        await route.continue();
+    });
+    await page.getByRole('button', { name: 'Pause' }).click();
+    await page.locator('#confirm-run').click();
+    await has('#confirm-result', 'running');
+    await page.keyboard.press('Escape');
+    await page.getByRole('button', { name: 'Send a test' }).click();
+    const answered = page.waitForResponse((response) => response.request().postData()?.includes('subscription pause'));
+    release();
+    await (await answered).finished();
+    await page.locator('.title [data-state="paused"]').waitFor(TIME);
+    assert.equal(await page.locator('#confirm-result').innerText(), '');
+    assert.equal(await page.locator('#confirm-run').innerText(), 'Send a test');
+    await page.keyboard.press('Escape');
+    await page.unroute('**/run');
+    await psql(`select rowbell.set_subscription_state('partner', 'active')`);
+});
+
+test('what has the focus keeps it when the view is drawn again', async () => {
+    await page.goto(`${url}#/subscriptions`);
+    await has('#subscriptions', 'partner');
+    await page.locator('#subscriptions a', { hasText: 'partner' }).focus();
+    await psql(`update rowbell.subscriptions set types = '{posts.*,order.paid}' where name = 'partner'`);
+    await has('#subscriptions', 'order.paid');
+    assert.equal(await page.evaluate(() => document.activeElement.getAttribute('href')), '#/subscriptions/partner');
+});
+
+test('an address that is none shows the overview, and the page goes on', async () => {
+    for (const hash of ['#/events/%', '#/constructor', '#/__proto__/x', '#token=']) {
+        await page.goto(`${url}#/attempts`);
+        await has('#attempts', 'delivered');
+        await page.goto(url + hash);
+        await has('#tables', 'events');
+    }
+});
+
 test('what is new appears without a hand', async () => {
     await page.goto(`${url}#/events`);
     await has('#events', 'order/42');
@@ -149,6 +190,21 @@ test('without the token the page asks for it, and shows nothing', async () => {
     await other.locator('#login-token').fill(token);
     await other.keyboard.press('Enter');
     await other.locator('#subscriptions').waitFor(TIME);
+    await other.reload();
+    await other.locator('#subscriptions').waitFor(TIME);
+});
+
+test('the printed address also serves in a tab that is open, and a token that no header can carry does no harm', async () => {
+    const other = await (await browser.newContext()).newPage();
+    await other.goto(url);
+    await other.locator('#login-token').fill('tok\u2713en');
+    await other.keyboard.press('Enter');
+    await other.waitForFunction(() => document.querySelector('#problem').innerText.includes('expected Authorization'), null, TIME);
+    await other.locator('#login').waitFor(TIME);
+    await other.goto(`${url}#token=${token}`);
+    await other.locator('#subscriptions').waitFor(TIME);
+    assert.equal(await other.locator('#login').isVisible(), false);
+    assert.equal(new URL(other.url()).hash, '#/');
 });
 
 test('when the console ends, the page says so', async () => {

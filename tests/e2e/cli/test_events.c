@@ -74,6 +74,55 @@ START_TEST(test_job_list) {
 }
 END_TEST
 
+START_TEST(test_attempt_list) {
+    make_events();
+    // Of older events, at any time: what counts is when the request was made.
+    sql_run(conn,
+            "update rowbell.attempts set started_at = now() - interval '5 hours' where class = 'delivered';"
+            "insert into rowbell.attempts (subscription_id, event_seq, attempt, started_at, class) select id, 3, i, "
+            "now() - i * interval '1 day', 'dns' from rowbell.subscriptions, generate_series(1, 20) i where name = "
+            "'a'; insert into rowbell.attempts (subscription_id, event_seq, attempt, started_at, class) values "
+            "(99, 3, 1, now(), 'tls')");
+    expect_status(RUN("attempt", "list", "--json"), 0);
+    expect_json(
+        "jsonb_array_length(j) = 23 and j -> 0 ->> 'subscription' = '#99' and j -> 1 ->> 'class' = 'http_5xx' and "
+        "j -> 2 ->> 'class' = 'delivered' and j -> 3 -> 'attempt' = '1' and j -> 22 -> 'attempt' = '20'");
+    expect_status(RUN("attempt", "list", "--limit", "2", "--json"), 0);
+    expect_json("jsonb_array_length(j) = 2");
+    expect_status(RUN("attempt", "list", "--subscription", "a", "--class", "delivered"), 0);
+    expect_text(out, "a               1        1  no");
+    expect_text(out, "204      12.3  192.0.2.1:443");
+    expect_status(RUN("attempt", "list", "--class", "good"), 2);
+    expect_text(err, "--class good: expected one of delivered, dns");
+    expect_status(RUN("attempt", "list", "--subscription", "nope"), 1);
+    expect_text(err, "there is no subscription named 'nope'");
+}
+END_TEST
+
+START_TEST(test_event_list_by_state) {
+    make_events();
+    sql_run(conn, "insert into posts values ('p4', 't1', 'x'), ('p5', 't1', 'x'); update rowbell.events set retry_at = "
+                  "now(), fanout_attempts = 1 where seq = 4; insert into rowbell.events_set_aside select seq, subject, "
+                  "retry_at from rowbell.events where seq = 4; update rowbell.events set fanned_out_at = now(), "
+                  "poisoned_at = now() where seq = 5");
+    static const char *const states[] = {"fanned-out", "poisoned", "pending", "retrying", "cancelled"};
+    for (int i = 0; i < 5; i++) {
+        char condition[120];
+        snprintf(condition, sizeof(condition),
+                 "jsonb_array_length(j) = 1 and j -> 0 -> 'seq' = '%d' and j -> 0 ->> 'state' = '%s'", i + 1,
+                 states[i]);
+        for (int typed = 0; typed < 2; typed++) {
+            expect_status(typed ? RUN("event", "list", "--state", states[i], "--type", "posts.create", "--json")
+                                : RUN("event", "list", "--state", states[i], "--json"),
+                          0);
+            expect_json(condition);
+        }
+        expect_status(RUN("event", "list", "--state", states[i], "--type", "posts.delete", "--json"), 0);
+        expect_json("j = '[]'");
+    }
+}
+END_TEST
+
 START_TEST(test_job_retry_and_cancel) {
     make_events();
     sql_run(conn, "insert into rowbell.jobs select id, 3 from rowbell.subscriptions where name = 'a'");
@@ -293,6 +342,8 @@ void events_tests(Suite *suite) {
     tcase_add_test(tcase, test_event_list_and_show);
     tcase_add_test(tcase, test_domain_event_keeps_its_data);
     tcase_add_test(tcase, test_job_list);
+    tcase_add_test(tcase, test_attempt_list);
+    tcase_add_test(tcase, test_event_list_by_state);
     tcase_add_test(tcase, test_job_retry_and_cancel);
     tcase_add_test(tcase, test_event_cancel);
     tcase_add_test(tcase, test_requeue_events);
