@@ -52,9 +52,9 @@ parked as (
 ),
 blocked as (
   insert into rowbell.jobs_waiting (subscription_id, event_seq, state, attempts, uncounted, subject, blocked)
-  select p.subscription_id, p.event_seq, 'held', p.attempts, p.uncounted, g.subject, true
+  select p.subscription_id, p.event_seq, 'held', p.attempts, p.uncounted,
+         (select e.subject from rowbell.events e where e.seq = p.event_seq limit 1), true   -- a join with judged may go over all pairs
     from parked p
-    join judged g on g.subscription_id = p.subscription_id and g.event_seq = p.event_seq
   on conflict (subscription_id, event_seq) do nothing
 ),
 \ir job_claim_found.sql

@@ -2,11 +2,12 @@
 -- Parameters: $1 stream, $2 position, $3 most rows. Rows: at least one; without entries its columns are NULL. oldest
 -- and newest are filled only when the position is not held. Locks: none. Index: stream_log_pkey, at most $3 + 1 rows.
 with head as (
-  select exists (select from rowbell.stream_log where stream_id = $1::int and position = $2::bigint) as holds
+  select coalesce((select position from rowbell.stream_log where stream_id = $1::int and position >= $2::bigint
+                    order by position limit 1) = $2::bigint, false) as holds
 )
 select head.holds,
-       case when not head.holds then (select min(position) from rowbell.stream_log where stream_id = $1::int) end,
-       case when not head.holds then (select max(position) from rowbell.stream_log where stream_id = $1::int) end,
+       case when not head.holds then (select position from rowbell.stream_log where stream_id = $1::int order by position limit 1) end,
+       case when not head.holds then (select position from rowbell.stream_log where stream_id = $1::int order by position desc limit 1) end,
        entry.position, entry.prev, entry.scope, entry.name, entry.key, entry.op
   from head
   left join lateral (

@@ -3,4 +3,4 @@
 -- Index: stream_log_pkey, backwards, $2 + 1 entries, index only.
 select coalesce(
   (select position from rowbell.stream_log where stream_id = $1::int order by position desc offset $2::bigint limit 1),
-  (select min(position) from rowbell.stream_log where stream_id = $1::int));
+  (select position from rowbell.stream_log where stream_id = $1::int order by position limit 1));

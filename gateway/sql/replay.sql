@@ -6,10 +6,12 @@
 -- least one; without entries its columns are NULL. Locks: none.
 -- Index: stream_log_pkey, at most $4 rows, or $6 + $4 when only some count.
 with bounds as (
-  select exists (select from rowbell.stream_log where stream_id = $1::int and position = $2::bigint) as holds,
-         (select min(position) from rowbell.stream_log where stream_id = $1::int) as oldest,
-         (select max(position) from rowbell.stream_log where stream_id = $1::int) as newest,
-         exists (select from rowbell.stream_log where stream_id = $1::int and position = $3::bigint) as holds_head
+  select coalesce((select position from rowbell.stream_log where stream_id = $1::int and position >= $2::bigint
+                    order by position limit 1) = $2::bigint, false) as holds,
+         (select position from rowbell.stream_log where stream_id = $1::int order by position limit 1) as oldest,
+         (select position from rowbell.stream_log where stream_id = $1::int order by position desc limit 1) as newest,
+         coalesce((select position from rowbell.stream_log where stream_id = $1::int and position >= $3::bigint
+                    order by position limit 1) = $3::bigint, false) as holds_head
 )
 select bounds.holds, bounds.oldest, bounds.newest,
        -- Only a search for some rows in a long range can look at more than it returns.

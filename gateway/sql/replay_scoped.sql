@@ -5,10 +5,12 @@
 -- a scope count. Rows: at least one; without entries its columns are NULL. Locks: none.
 -- Index: stream_log_scope, at most $4 rows, or $6 + 1 with table names.
 with bounds as materialized (
-  select exists (select from rowbell.stream_log where stream_id = $1::int and position = $2::bigint) as holds,
-         (select min(position) from rowbell.stream_log where stream_id = $1::int) as oldest,
-         (select max(position) from rowbell.stream_log where stream_id = $1::int) as newest,
-         exists (select from rowbell.stream_log where stream_id = $1::int and position = $3::bigint) as holds_head
+  select coalesce((select position from rowbell.stream_log where stream_id = $1::int and position >= $2::bigint
+                    order by position limit 1) = $2::bigint, false) as holds,
+         (select position from rowbell.stream_log where stream_id = $1::int order by position limit 1) as oldest,
+         (select position from rowbell.stream_log where stream_id = $1::int order by position desc limit 1) as newest,
+         coalesce((select position from rowbell.stream_log where stream_id = $1::int and position >= $3::bigint
+                    order by position limit 1) = $3::bigint, false) as holds_head
 ),
 looked_at as materialized (
   select one.*
@@ -25,7 +27,7 @@ looked_at as materialized (
              from rowbell.stream_log
             where $8::boolean and stream_id = $1::int and scope is null and position > $2::bigint
               and position <= $3::bigint
-            order by position
+            order by scope, position
             limit case when $5::text[] is null then $4::bigint else $6::bigint + 1 end)) one
    where (select holds from bounds)
    limit case when $5::text[] is null then $4::bigint else $6::bigint + 1 end

@@ -25,10 +25,16 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   before constant timestamptz := now() - older_ms * interval '1 millisecond';
 begin
+  -- Written so that each step can only be an index probe for one event, whatever the statistics say (docs/decisions/0006).
   delete from rowbell.jobs_waiting w
-   where w.state = 'cancelled'
-     and w.event_seq = any (array(select e.seq from rowbell.events e where e.seq > after_seq and e.fanned_out_at < before
-                                   order by e.seq limit most));
+   where w.ctid = any (array(
+           select k.at
+             from (select e.seq, e.fanned_out_at from rowbell.events e where e.seq > after_seq order by e.seq limit most) l
+            cross join lateral (
+              select j.ctid as at, j.state from rowbell.jobs_waiting j
+               where j.event_seq >= l.seq and j.event_seq <= l.seq order by j.event_seq offset 0) k
+            where l.fanned_out_at < before and k.state = 'cancelled'))
+     and w.state || '' = 'cancelled';
   with looked as materialized (
     select e.ctid as at, e.seq, e.occurred_at, e.fanned_out_at, e.fanout
       from rowbell.events e where e.seq > after_seq order by e.seq limit most),
@@ -37,9 +43,11 @@ begin
      where e.ctid = any (array(
              select l.at from looked l
               where l.fanned_out_at < before
-                and not exists (select from rowbell.jobs_waiting w where w.event_seq = l.seq)
+                and (select w.event_seq from rowbell.jobs_waiting w where w.event_seq >= l.seq order by w.event_seq limit 1)
+                    is distinct from l.seq
                 and not exists (select from unnest(l.fanout) as f(id)
-                                  join rowbell.jobs j on j.subscription_id = f.id and j.event_seq = l.seq)))
+                                 cross join lateral (select from rowbell.jobs j
+                                                      where j.subscription_id = f.id and j.event_seq = l.seq limit 1) j)))
        and e.fanned_out_at < before
     returning 1)
   select (select count(*) from gone),
@@ -224,8 +232,8 @@ begin atomic
       join rowbell.subscriptions s on s.id = i.id and s.state = 'active'
       left join rowbell.subscription_state h on h.subscription_id = s.id
      cross join lateral (
-       select e.occurred_at from rowbell.jobs j join rowbell.events e on e.seq = j.event_seq
-        where j.subscription_id = s.id order by j.event_seq limit 1) o
+       select (select e.occurred_at from rowbell.events e where e.seq = j.event_seq limit 1) as occurred_at
+         from rowbell.jobs j where j.subscription_id = s.id order by j.event_seq limit 1) o
      where o.occurred_at < now() - jobs_ms * interval '1 millisecond' and h.failing_since is null),
   alerted as (
     select rowbell.alert('rowbell.backlog', l.subject, jsonb_build_object('what', l.subject, 'oldest_seconds', l.seconds))::text as done

@@ -90,10 +90,10 @@ static void write_and_lose(PGconn *conn, const char *name) {
 
 // The next server takes over, with a history that ends before what was lost.
 static PGconn *fail_over(int from, int to, int64_t *ret_before) {
+    PGconn *conn = cluster_connect(servers[to]);
+    *ret_before = sql_int(conn, LAST_SEQ); // before a dispatcher that is quick raises it
     cluster_kill(servers[from]);
     cluster_promote(servers[to]);
-    PGconn *conn = cluster_connect(servers[to]);
-    *ret_before = sql_int(conn, LAST_SEQ);
     sql_run(conn, "update posts set title = 'new' where id = 'changed'"); // may be refused as stale, for now
     return conn;
 }
