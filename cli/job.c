@@ -14,9 +14,9 @@ bool run_job_list(struct cli *cli, struct error *ret_error) {
     return list_some(cli, &sql_job_list, "state", job_states, "subscription", ret_error);
 }
 
-static const char *const attempt_classes[] = {"delivered", "dns",           "connect",   "tls",
-                                              "timeout",   "http_4xx",      "http_5xx",  "rejected",
-                                              "lost",      "egress_denied", "condition", NULL};
+static const char *const attempt_classes[] = {"delivered", "dns",      "connect",  "tls",  "timeout",
+                                              "http_4xx",  "http_5xx", "rejected", "lost", "egress_denied",
+                                              "condition", "aborted",  NULL};
 
 bool run_attempt_list(struct cli *cli, struct error *ret_error) {
     return list_some(cli, &sql_attempt_list, "class", attempt_classes, "subscription", ret_error);

@@ -206,7 +206,7 @@ const testSteps = (answer) =>
 
 const eventStates = ["pending", "retrying", "poisoned", "cancelled", "fanned-out"];
 const jobStates = ["ready", "running", "waiting", "held", "poisoned", "cancelled"];
-const classes = ["delivered", "dns", "connect", "tls", "timeout", "http_4xx", "http_5xx", "rejected", "lost", "egress_denied", "condition"];
+const classes = ["delivered", "dns", "connect", "tls", "timeout", "http_4xx", "http_5xx", "rejected", "lost", "egress_denied", "condition", "aborted"];
 const limits = ["50", "200", "1000"];
 
 const subscriptionColumns = [

@@ -6,12 +6,7 @@
 -- least one; without entries its columns are NULL. Locks: none.
 -- Index: stream_log_pkey, at most $4 rows, or $6 + $4 when only some count.
 with bounds as (
-  select coalesce((select position from rowbell.stream_log where stream_id = $1::int and position >= $2::bigint
-                    order by position limit 1) = $2::bigint, false) as holds,
-         (select position from rowbell.stream_log where stream_id = $1::int order by position limit 1) as oldest,
-         (select position from rowbell.stream_log where stream_id = $1::int order by position desc limit 1) as newest,
-         coalesce((select position from rowbell.stream_log where stream_id = $1::int and position >= $3::bigint
-                    order by position limit 1) = $3::bigint, false) as holds_head
+\ir replay_bounds.sql
 )
 select bounds.holds, bounds.oldest, bounds.newest,
        -- Only a search for some rows in a long range can look at more than it returns.

@@ -102,6 +102,10 @@ test('all that is poisoned is counted before it is put back', async () => {
     await has('#jobs', 'There is no such job.');
     await page.goto(`${url}#/attempts?subscription=partner`);
     await page.waitForFunction(() => document.querySelectorAll('#attempts tbody tr').length === 2, null, TIME);
+    const known = await psql(`select string_agg(m[1], ' ' order by m[1] collate "C") from pg_constraint,
+                              regexp_matches(pg_get_constraintdef(oid), $$'(\\w+)'$$, 'g') m where conname = 'attempts_class_check'`);
+    const offered = await page.locator('#filters select[name=class] option').evaluateAll((all) => all.map((it) => it.value));
+    assert.equal(offered.filter((name) => name !== '').sort().join(' '), known.trim());
     assert.equal(new Set(received).size, 2);
 });
 

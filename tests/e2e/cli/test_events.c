@@ -92,6 +92,17 @@ START_TEST(test_attempt_list) {
     expect_status(RUN("attempt", "list", "--subscription", "a", "--class", "delivered"), 0);
     expect_text(out, "a               1        1  no");
     expect_text(out, "204      12.3  192.0.2.1:443");
+    // Every class that there is.
+    for (int i = 0; i < 12; i++) {
+        char sql[200];
+        snprintf(sql, sizeof(sql),
+                 "select m[1] from pg_constraint, regexp_matches(pg_get_constraintdef(oid), $$'(\\w+)'$$, 'g') m "
+                 "where conname = 'attempts_class_check' offset %d",
+                 i);
+        const char *class = sql_text(conn, sql);
+        ck_assert_msg(*class != 0, "there are not 12 classes");
+        expect_status(RUN("attempt", "list", "--class", class), 0);
+    }
     expect_status(RUN("attempt", "list", "--class", "good"), 2);
     expect_text(err, "--class good: expected one of delivered, dns");
     expect_status(RUN("attempt", "list", "--subscription", "nope"), 1);
