@@ -5,6 +5,9 @@ revoke all on all functions in schema rowbell from public;
 revoke create on schema rowbell from public;
 grant usage on schema rowbell to public;
 
+-- The way in for what depends on its caller: each call checks the caller's EXECUTE on the function that it is named after.
+grant insert (name, arguments), select (result) on rowbell.calls to public;
+
 -- Applications: the functions, no table. publish works only for a table's owner, whoever that is.
 grant execute on function rowbell.publish(regclass, name, name, name[], name[], text, boolean), rowbell.unpublish(regclass),
   rowbell.publish_begin(oid, text, name[], name, name, name[], boolean, name), rowbell.publish_end(oid, name, boolean), rowbell.publish_proof(),
