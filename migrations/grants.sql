@@ -8,11 +8,11 @@ grant usage on schema rowbell to public;
 -- The way in for what depends on its caller: each call checks the caller's EXECUTE on the function that it is named after.
 grant insert (name, arguments), select (result) on rowbell.calls to public;
 
--- Applications: the functions, no table. publish works only for a table's owner, whoever that is.
-grant execute on function rowbell.publish(regclass, name, name, name[], name[], text, boolean), rowbell.unpublish(regclass),
-  rowbell.publish_begin(oid, text, name[], name, name, name[], boolean, name), rowbell.publish_end(oid, name, boolean), rowbell.publish_proof(),
-  rowbell.publish_relations(oid), rowbell.published_now(oid[]), rowbell.follow_ddl(boolean),
-  rowbell.event_id(timestamptz, bigint), rowbell.event_seq(uuid) to public;
+-- Applications: the functions, no table. publish needs this grant, and works only for the owner of a table.
+grant execute on function rowbell.publish(regclass, name, name, name[], name[], text, boolean), rowbell.unpublish(regclass) to rowbell_publish;
+-- These read the catalog, or tell of the caller's own tables.
+grant execute on function rowbell.publish_triggers(int, oid), rowbell.publish_relations(oid), rowbell.published_now(oid[]),
+  rowbell.follow_ddl(boolean), rowbell.event_id(timestamptz, bigint), rowbell.event_seq(uuid) to public;
 grant execute on function rowbell.record(text, text, jsonb, text), rowbell.declare_type(text, text, boolean),
   rowbell.add_webhook(text, text, text[], text, jsonb), rowbell.remove_subscription(text),
   rowbell.set_webhook(text, jsonb), rowbell.rotate_secret(text, interval, text), rowbell.set_subscription_state(text, text)
@@ -54,7 +54,8 @@ grant execute on function rowbell.index_read(int, bigint[]), rowbell.index_read_
   rowbell.index_key_values_sql(rowbell.published, text), rowbell.index_columns(jsonb),
   rowbell.index_problem(text, text, rowbell.published), rowbell.search_vector(regconfig, jsonb, text[]),
   rowbell.percent_decode(text), rowbell.percent_encode(text), rowbell.percent_encode_slow(text), rowbell.scope_of(text), rowbell.scope_digest(text),
-  rowbell.capture_key_sql(oid, name[], text), rowbell.capture_plain_type(oid), rowbell.capture_text_sql(oid, text) to rowbell_dispatcher;
+  rowbell.capture_key_sql(oid, name[], text), rowbell.capture_plain_type(oid), rowbell.capture_text_sql(oid, text),
+  rowbell.capture_part_sql(oid, text, text), rowbell.text_of(anyelement) to rowbell_dispatcher;
 
 grant execute on function rowbell.add_index(text, text[], text, jsonb), rowbell.rebuild_index(text),
   rowbell.search_documents(text, text, int) to rowbell_app, rowbell_operator;

@@ -5,7 +5,7 @@ do $$
 declare
   role_name text;
 begin
-  foreach role_name in array array['rowbell_owner', 'rowbell_app', 'rowbell_relay', 'rowbell_dispatcher',
+  foreach role_name in array array['rowbell_owner', 'rowbell_app', 'rowbell_publish', 'rowbell_relay', 'rowbell_dispatcher',
                                    'rowbell_gateway', 'rowbell_operator'] loop
     begin
       if to_regrole(role_name) is null then

@@ -18,7 +18,7 @@ end $$;
 create or replace function rowbell.calls_run() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  worker constant regprocedure := to_regprocedure(format('rowbell.%I(name, jsonb)', new.name || '_as'));
+  worker constant regprocedure := to_regprocedure(format('rowbell.%I(name, jsonb)', concat(new.name, '_as')));
 begin
   if worker is null or not exists (select from pg_proc f where f.pronamespace = 'rowbell'::regnamespace and f.proname = new.name
                                                            and has_function_privilege(new.caller, f.oid, 'execute')) then

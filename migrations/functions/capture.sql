@@ -1,30 +1,62 @@
 -- Capture: writes the trigger functions of one published table, one for each kind of statement. They are static SQL over the
 -- transition tables, one INSERT ... SELECT a statement whatever its row count, and run as the schema's owner, so that writers
 -- need no rights.
+--
+-- The owner of the table chooses the types of its columns, and may change them later. PostgreSQL looks for casts, operators and
+-- functions each time it plans a statement, so none may be looked for that the owner of a type can make. A value is rendered by
+-- its type's output function alone, which only a superuser can make: concat() calls it, whatever the type is by then. Rows are
+-- compared byte by byte (*=, *<>). All else is done with the rendered text.
 
--- How a column is rendered, given a reference to it. Some types need neither escaping nor a length check.
+-- True of types whose values need no escaping, no pinned setting and no look at their length.
 create or replace function rowbell.capture_plain_type(type oid) returns boolean
 language sql immutable strict
 return type in ('int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'uuid'::regtype, 'oid'::regtype, 'bool'::regtype);
 
--- A column as text. A type's owner may have made a cast of it to text, a function that would run with our rights: types that are
--- not PostgreSQL's own are rendered by their output function, which only a superuser can make.
+-- True of types whose text depends on no setting.
+create or replace function rowbell.capture_settled_type(type oid) returns boolean
+language sql stable strict
+begin atomic
+  select rowbell.capture_plain_type(type) or type in ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype, 'numeric'::regtype)
+         or (select t.typtype = 'e' from pg_type t where t.oid = type);
+end;
+
+-- A value of any type as text, whatever the session's settings. Slow: for what was published with another type.
+create or replace function rowbell.text_of(value anyelement) returns text
+language sql stable strict cost 1
+set datestyle = 'ISO, YMD' set timezone = 'UTC' set intervalstyle = 'iso_8601' set bytea_output = 'hex' set extra_float_digits = 1
+set lc_monetary = 'C' set search_path = pg_catalog, pg_temp
+as $$
+  select case pg_typeof(value) when 'bool'::regtype then case concat(value) when 't' then 'true' else 'false' end
+                               when 'bpchar'::regtype then rtrim(concat(value), ' ')
+                               else concat(value) end collate "C" $$;
+
+-- The expression for a column as text, given a reference to it and its type now. Its text is always the same for the same value:
+-- a column whose type has changed is rendered the slow way, until the table is published again.
 create or replace function rowbell.capture_text_sql(type oid, reference text) returns text
 language sql stable
 begin atomic
-  with recursive base as (
-    select t.oid, t.typbasetype, t.typnamespace from pg_type t where t.oid = type
-    union all select t.oid, t.typbasetype, t.typnamespace from base b join pg_type t on t.oid = b.typbasetype)
-  select format(case when b.typnamespace = 'pg_catalog'::regnamespace then '%s::text' else 'pg_catalog.format(''%%s'', %s)' end, reference)
-    from base b where b.typbasetype = 0;
+  select format('(case when %1$s is null then null when pg_typeof(%1$s) = %2$s::oid::regtype then %3$s else rowbell.text_of(%1$s) end collate "C")',
+                reference, type,
+                format(case type when 'bool'::regtype then 'case concat(%s) when ''t'' then ''true'' else ''false'' end'
+                                 when 'bpchar'::regtype then 'rtrim(concat(%s), '' '')'
+                                 else 'concat(%s)' end, reference));
+end;
+
+-- The same, escaped as a part of a key, or as a scope.
+create or replace function rowbell.capture_part_sql(type oid, reference text, escape text) returns text
+language sql stable
+begin atomic
+  select case when rowbell.capture_plain_type(type)
+    then format('(case when %1$s is null then null when pg_typeof(%1$s) = %2$s::oid::regtype then %3$s else %4$s(rowbell.text_of(%1$s)) end collate "C")',
+                reference, type,
+                format(case type when 'bool'::regtype then 'case concat(%s) when ''t'' then ''true'' else ''false'' end' else 'concat(%s)' end, reference),
+                escape)
+    else format('%s(%s)', escape, rowbell.capture_text_sql(type, reference)) end;
 end;
 
 create or replace function rowbell.capture_key_sql(relation oid, key name[], alias text) returns text
 language sql stable
-return (select string_agg(case when rowbell.capture_plain_type(a.atttypid) then format('%s.%I::text', alias, a.attname)
-                               else format('rowbell.percent_encode(%s)',
-                                           rowbell.capture_text_sql(a.atttypid, format('%s.%I', alias, a.attname))) end,
-                          ' || ''/'' || ' order by k.i)
+return (select string_agg(rowbell.capture_part_sql(a.atttypid, format('%s.%I', alias, a.attname), 'rowbell.percent_encode'), ' || ''/'' || ' order by k.i)
           from unnest(key) with ordinality as k(attname, i)
           join pg_attribute a on a.attrelid = relation and a.attname = k.attname and not a.attisdropped);
 
@@ -55,10 +87,21 @@ begin
 end $$;
 
 -- The four functions of a table, as GRANT and DROP list them.
-create or replace function rowbell.capture_functions(relation oid) returns text
+create or replace function rowbell.capture_functions(published_id bigint) returns text
 language sql immutable
-return (select string_agg(format('rowbell.%I()', 'capture_' || relation || '_' || op), ', ')
+return (select string_agg(format('rowbell.%I()', 'capture_' || published_id || '_' || op), ', ')
           from unnest(array['insert', 'update', 'delete', 'truncate']) as op);
+
+-- True where the statements of a table are those of a published one: it is that table, its partition or its child. A trigger stays on
+-- a partition that was detached; it captures nothing there.
+create or replace function rowbell.capture_covers(published_id int, relation oid) returns boolean
+language sql stable
+begin atomic
+  with recursive above as (
+    select relation as relation
+    union select i.inhparent from pg_inherits i join above a on i.inhrelid = a.relation)
+  select exists (select from rowbell.published p join above a on a.relation = p.relation where p.id = published_id);
+end;
 
 -- The body of the function for one kind of statement.
 create or replace function rowbell.capture_body(p rowbell.published, op text) returns text
@@ -70,7 +113,7 @@ declare
   old_ref  constant text := '"rowbell.publish must be called again: old row"';
   new_ref  constant text := '"rowbell.publish must be called again: new row"';
   key_sql  constant text := coalesce(rowbell.capture_key_sql(p.relation, p.key, row_ref) || ' collate "C"', 'null::text');
-  -- True of a row whose rendered key may have over 1,024 bytes, told without rendering it: a byte becomes %XX, and outside of
+  -- True of a row whose rendered key may have over 1,024 bytes, told without escaping it: a byte becomes %XX, and outside of
   -- UTF-8 up to three of these. NULL: no key can.
   long_sql constant text := (
     select format('%s > %s', string_agg(format('octet_length(%s)', rowbell.capture_text_sql(a.atttypid, format('%s.%I', row_ref, a.attname))), ' + '),
@@ -81,6 +124,7 @@ declare
   scope_sql text := 'null::text';
   gone_sql  text := 'false';
   image_sql text;
+  address   text;   -- the columns that address a row, as one record
   stays_sql text;   -- a row has the same address before and after, and is there
   old_side  text;   -- a transition table, rendered: key, scope, gone, image
   new_side  text;
@@ -96,9 +140,9 @@ begin
     into strict create_id, update_id, delete_id
     from rowbell.event_types t where t.relation = p.relation;
   if p.scope is not null then
-    scope_sql := format(case when rowbell.capture_plain_type(a.atttypid) then '%s' else 'rowbell.scope_of(%s)' end,
-                        rowbell.capture_text_sql(a.atttypid, format('%s.%I', row_ref, p.scope)))
+    scope_sql := rowbell.capture_part_sql(a.atttypid, format('%s.%I', row_ref, p.scope), 'rowbell.scope_of')
       from pg_attribute a where a.attrelid = p.relation and a.attname = p.scope and not a.attisdropped;
+    scope_sql := coalesce(scope_sql, format('%s.%I', row_ref, p.scope));   -- gone: the error names it
   end if;
   if p.soft_delete is not null then
     gone_sql := format('%s.%I is not null', row_ref, p.soft_delete);
@@ -125,7 +169,7 @@ begin
   each := format($sql$
     with sides as (%s), changes as (select %L as op, s.scope, s.key from sides s where not s.gone)$sql$, its_side, event_op);
   each := case when long_sql is null or op = 'update' then each || emit || ';' else format($sql$
-    select true into long from %s as %s where %s;
+    select true into long from %s as %s where %s limit 1;
     if found then%s%s;
     else%s%s;
     end if;$sql$, case op when 'delete' then '"rowbell$old"' else '"rowbell$new"' end, row_ref, long_sql, each, emit_long, each, emit) end;
@@ -147,20 +191,18 @@ begin
       from o full join n on o.i = n.i cross join lateral (values (o.scope), (n.scope)) as v(scope)
      where o.image *<> n.image or o.image is null or n.image is null or o.scope is distinct from n.scope
         or o.gone is distinct from n.gone;$sql$, old_side, new_side, update_id, p.name);
-    select string_agg(case when a.attname = p.soft_delete then format('%1$s.%3$I is null and %2$s.%3$I is null', old_ref, new_ref, a.attname)
-                           when rowbell.capture_plain_type(a.atttypid) then format('%1$s.%3$I is not distinct from %2$s.%3$I', old_ref, new_ref, a.attname)
-                           else format('%s collate "C" is not distinct from %s',
-                                       rowbell.capture_text_sql(a.atttypid, format('%s.%I', old_ref, a.attname)),
-                                       rowbell.capture_text_sql(a.atttypid, format('%s.%I', new_ref, a.attname))) end, ' and ')
-      into stays_sql
-      from pg_attribute a where a.attrelid = p.relation and a.attname = any (p.key || p.scope || p.soft_delete);
-    stays_sql := concat_ws(' and ', stays_sql, 'not ' || replace(long_sql, row_ref, new_ref));
+    select format('row(%s)::record', string_agg(format('%s.%I', row_ref, a.attname), ', ' order by a.attnum)) into address
+      from pg_attribute a where a.attrelid = p.relation and a.attname = any (p.key || p.scope);
+    stays_sql := concat_ws(' and ',
+      format('%s *= %s', replace(address, row_ref, old_ref), replace(address, row_ref, new_ref)),
+      'not ' || replace(gone_sql, row_ref, old_ref), 'not ' || replace(gone_sql, row_ref, new_ref),
+      'not ' || replace(long_sql, row_ref, new_ref));
     -- The usual case, one row that stays where it is, is told without a join: each new row has an old one. In any other case changed
     -- is NULL and rows are paired on the rendered key: one that is there before and not after (its key changed, it moved to another
     -- scope, it was soft-deleted) is a delete; one that is there after and not before is a create.
     each := format($sql$
     select case when %s and not exists (select from "rowbell$old" offset 1) then %s *<> %s end into changed
-      from "rowbell$old" as %s left join "rowbell$new" as %s on true;
+      from "rowbell$old" as %s left join "rowbell$new" as %s on true limit 1;
     if changed then%s
     elsif found and changed is null then
     with o as (%s), n as (%s),
@@ -180,18 +222,22 @@ begin
       each, old_side, new_side, emit_long);
   when 'truncate' then
     whole := format($sql$
-    if rowbell.truncate_is_covered(tg_relid, tg_when, %L) then
+    if rowbell.truncate_is_covered(%s, tg_relid, tg_when) then
       return null;
     end if;
     insert into rowbell.events (type_id, scope, key, op, subject) values (%s, %L, null, 'delete', %L);$sql$,
-      p.relation, delete_id, case when p.scope is not null then '*' end, p.name);
+      p.id, delete_id, case when p.scope is not null then '*' end, p.name);
   end case;
 
   return format($body$%s
-begin%s%s
+begin
+  if tg_relid <> %s and not rowbell.capture_covers(%s, tg_relid) then
+    return null;
+  end if;%s%s
   return null;
 end $body$,
     case when op = 'update' then E'\ndeclare\n  changed boolean;' when long_sql is not null then E'\ndeclare\n  long boolean;' else '' end,
+    p.relation::oid, p.id,
     case when keyed and op <> 'truncate' then
       format($if$
   if current_setting('rowbell.capture', true) is distinct from 'collection' then%s
@@ -204,28 +250,34 @@ end $body$,
 end $$;
 
 -- A TRUNCATE of a table with partitions or children fires the trigger of each of them, the root's first. The BEFORE
--- trigger counts those that will follow, and their AFTER triggers count down: one event for the whole statement.
-create or replace function rowbell.truncate_is_covered(relation oid, trigger_when text, published text) returns boolean
+-- trigger counts those that will follow, and their AFTER triggers count down: one event for the whole statement. The count is
+-- in a table of ours, since a setting could be changed by the writer.
+create or replace function rowbell.truncate_is_covered(published_id int, relation oid, trigger_when text) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
 declare
-  setting constant text := 'rowbell.truncating_' || published;
-  left_to_skip int := coalesce(nullif(current_setting(setting, true), ''), '0')::int;
+  following int;
 begin
   if trigger_when = 'BEFORE' then
-    if left_to_skip = 0 then
-      with recursive below as (
-        select i.inhrelid from pg_inherits i where i.inhparent = relation
-        union select i.inhrelid from pg_inherits i join below b on i.inhparent = b.inhrelid)
-      select count(*) into left_to_skip from below b
-        join pg_trigger g on g.tgrelid = b.inhrelid and g.tgname = '~rowbell_truncate' and g.tgenabled in ('O', 'A');
-      perform set_config(setting, left_to_skip::text, true);
-    end if;
+    delete from rowbell.truncating t where t.published_id = published_id and t.xact = pg_current_xact_id() and t.left_to_skip = 0;
+    with recursive below as (
+      select i.inhrelid from pg_inherits i where i.inhparent = relation
+      union select i.inhrelid from pg_inherits i join below b on i.inhparent = b.inhrelid)
+    select count(*) into following from below b
+      join pg_trigger g on g.tgrelid = b.inhrelid and g.tgname = '~rowbell_truncate' and g.tgenabled in ('O', 'A');
+    insert into rowbell.truncating (published_id, xact, left_to_skip) values (published_id, pg_current_xact_id(), following)
+      on conflict do nothing;   -- a partition that has partitions: its root has counted
     return true;
   end if;
-  if left_to_skip = 0 or not exists (select from pg_inherits i where i.inhrelid = relation) then
+  if not exists (select from pg_inherits i where i.inhrelid = relation) then
     return false;
   end if;
-  perform set_config(setting, (left_to_skip - 1)::text, true);
+  update rowbell.truncating t set left_to_skip = t.left_to_skip - 1
+   where t.published_id = published_id and t.xact = pg_current_xact_id() and t.left_to_skip > 0;
+  if not found then
+    return false;
+  end if;
+  delete from rowbell.truncating t where t.published_id = published_id and t.xact = pg_current_xact_id() and t.left_to_skip = 0;
   return true;
 end $$;
 
@@ -237,18 +289,21 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
   pinned text := '';
   op     text;
+  name   text;
 begin
   if exists (select from pg_attribute a
               where a.attrelid = p.relation and (a.attname = any (p.key) or a.attname = p.scope)
-                and not rowbell.capture_plain_type(a.atttypid)
-                and a.atttypid not in ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype, 'numeric'::regtype)) then
+                and not rowbell.capture_settled_type(a.atttypid)) then
     pinned := $set$ set datestyle = 'ISO, YMD' set timezone = 'UTC' set intervalstyle = 'iso_8601'
-      set bytea_output = 'hex' set extra_float_digits = 1$set$;
+      set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C'$set$;
   end if;
   foreach op in array array['insert', 'update', 'delete', 'truncate'] loop
-    execute format('create or replace function rowbell.%I() returns trigger language plpgsql security definer '
-                   'set search_path = pg_temp%s as %L',
-                   'capture_' || p.relation || '_' || op, pinned, rowbell.capture_body(p, op));
+    -- Until version 6 a table's OID was in the names. Triggers call these until the table is published again.
+    foreach name in array array['capture_' || p.id || '_' || op, 'capture_' || p.relation::oid || '_' || op] loop
+      continue when name <> 'capture_' || p.id || '_' || op and to_regprocedure(format('rowbell.%I()', name)) is null;
+      execute format('create or replace function rowbell.%I() returns trigger language plpgsql security definer '
+                     'set search_path = pg_temp%s as %L', name, pinned, rowbell.capture_body(p, op));
+      execute format('revoke all on function rowbell.%I() from public', name);
+    end loop;
   end loop;
-  execute format('revoke all on function %s from public', rowbell.capture_functions(p.relation));
 end $$;

@@ -44,30 +44,34 @@ end $$;
 create or replace function rowbell.doctor() returns table (problem text, subject text, detail text, remedy text)
 language sql stable security definer set search_path = pg_catalog, pg_temp
 begin atomic
-  with recursive tree as (
-    select p.relation as root, p.relation from rowbell.published p
-    union select t.root, i.inhrelid from tree t join pg_inherits i on i.inhparent = t.relation),
-  covered as (
-    select t.root, t.relation, c.relispartition,
-           (select count(*) from pg_trigger g join pg_proc f on f.oid = g.tgfoid
-             where g.tgrelid = t.relation and f.pronamespace = 'rowbell'::regnamespace
-               and f.proname = replace(g.tgname, '~rowbell_', 'capture_' || t.root || '_')
-               and g.tgenabled in ('O', 'A')) as triggers
-      from tree t join pg_class c on c.oid = t.relation where c.relkind in ('r', 'p'))
-  select 'table is gone', p.name, 'relation ' || p.relation || ' was dropped',
-         format('delete from rowbell.published where relation = %s', p.relation)
+  select 'table is gone', p.name, 'relation ' || p.relation::oid || ' was dropped',
+         format('delete from rowbell.published where relation = %s', p.relation::oid)
     from rowbell.published p where not exists (select from pg_class c where c.oid = p.relation)
   union all
   select 'column is gone', p.relation::regclass::text, string_agg(a.key, ', '),
-         format('select rowbell.publish(%L, ...)', p.relation::regclass)
+         rowbell.publish_command(p)
     from rowbell.published p join pg_class c on c.oid = p.relation cross join jsonb_each_text(p.attnums) a
    where not exists (select from pg_attribute t where t.attrelid = p.relation and t.attname = a.key and not t.attisdropped)
-   group by p.relation
+   group by p.*, p.relation
   union all
-  select 'not captured', v.relation::regclass::text,
-         case when v.relation = v.root then 'a trigger is missing, disabled or of an earlier version' else 'written directly, its changes are missed' end,
-         format('select rowbell.publish(%L, ...)', v.root::regclass)
-    from covered v where v.triggers < 4
+  select 'not captured', t.target::text,
+         case when t.target = p.relation then 'a trigger is missing, disabled or of an earlier version: ' else 'written directly, its changes are missed: ' end
+         || string_agg(t.name, ', ' order by t.name), rowbell.publish_command(p)
+    from rowbell.published p join pg_class c on c.oid = p.relation cross join rowbell.publish_triggers(p.id, p.relation) t
+   where not t.is_there
+   group by p.*, p.relation, t.target
+  union all
+  select 'captured as it was', p.relation::text, 'a captured column was renamed or has another type, or the table has another name', rowbell.publish_command(p)
+    from rowbell.published p join pg_class c on c.oid = p.relation
+   where not rowbell.capture_is_current(p)
+     and not exists (select from rowbell.publish_triggers(p.id, p.relation) t where t.target = p.relation and not t.is_there)
+  union all
+  select 'triggers of a table that is not published', g.tgrelid::regclass::text, g.tgname || ' captures nothing here',
+         format('drop trigger %I on %s', g.tgname, g.tgrelid::regclass)
+    from pg_trigger g join pg_proc f on f.oid = g.tgfoid
+   where f.pronamespace = 'rowbell'::regnamespace and starts_with(f.proname, 'capture_') and not g.tgisinternal
+     and not exists (select from rowbell.published p cross join rowbell.publish_relations(p.relation) r
+                      where r = g.tgrelid and f.proname ~ format('^capture_(%s|%s)(_|$)', p.id, p.relation::oid))
   union all
   select 'key is not unique', p.relation::regclass::text, array_to_string(p.key, ', '),
          'add a unique constraint on these columns, or publish with another key'

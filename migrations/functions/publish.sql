@@ -1,71 +1,6 @@
--- rowbell.publish and rowbell.unpublish. They run as their caller, who owns the table; what needs the schema's owner is in
--- the two publish_* functions. Who calls those cannot be told from a name: inside them current_user is their owner, and
--- session_user is a superuser while an autovacuum evaluates somebody's index. So the caller proves it: only a table's
--- owner can comment on its triggers, and publish_begin looks for the comment that publish makes, and takes away, around it.
-
--- The proof's trigger, which publish drops again.
-create or replace function rowbell.publish_proof() returns trigger
-language plpgsql set search_path = pg_catalog, pg_temp as $$ begin return null; end $$;
-
-create or replace function rowbell.publish_begin(relation oid, name text, key name[], scope name, soft_delete name,
-                                                watch name[], webhook boolean, caller name)
-returns void language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_variable
-declare
-  p rowbell.published;
-begin
-  if not exists (select from pg_trigger g join pg_description d on d.objoid = g.oid and d.classoid = 'pg_trigger'::regclass
-                  where g.tgrelid = relation and g.tgname = '~rowbell_proof' and d.description = caller) then
-    raise exception 'rowbell.publish: must be owner of table %', relation::regclass using errcode = 'insufficient_privilege';
-  end if;
-  perform pg_advisory_xact_lock(x'726f7765'::int, 0);
-  if exists (select from rowbell.published o where o.name = publish_begin.name and o.relation <> publish_begin.relation
-             and exists (select from pg_class c where c.oid = o.relation)) then
-    raise exception 'rowbell.publish: the name % is taken by table %', quote_literal(name),
-        (select o.relation::regclass from rowbell.published o where o.name = publish_begin.name)
-      using errcode = 'duplicate_object', hint = 'Pass another name => ''...''.';
-  end if;
-  if exists (select from rowbell.event_types t where t.type = any (array[name || '.create', name || '.update', name || '.delete'])
-             and t.relation is null) then
-    raise exception 'rowbell.publish: a domain event with the name %.create, .update or .delete is declared', name
-      using errcode = 'duplicate_object', hint = 'Pass another name => ''...''.';
-  end if;
-  delete from rowbell.published o where o.name = publish_begin.name and o.relation <> publish_begin.relation;
-  insert into rowbell.published as o (relation, name, key, scope, soft_delete, watch, webhook, attnums)
-    values (relation, name, key, scope, soft_delete, watch, webhook,
-            coalesce((select jsonb_object_agg(a.attname, a.attnum) from pg_attribute a
-                       where a.attrelid = relation and a.attname = any (key || scope || soft_delete || watch)), '{}'))
-    on conflict on constraint published_pkey do update
-      set name = excluded.name, key = excluded.key, scope = excluded.scope, soft_delete = excluded.soft_delete,
-          watch = excluded.watch, webhook = excluded.webhook, attnums = excluded.attnums
-    returning * into p;
-  insert into rowbell.event_types (type, relation, description, webhook)
-    select name || '.' || op, relation, format('A row of %s: %s', relation::regclass, op), webhook
-      from unnest(array['create', 'update', 'delete']) as op
-    on conflict on constraint event_types_type_key do update set relation = excluded.relation, webhook = excluded.webhook
-      where (event_types.relation, event_types.webhook) is distinct from (excluded.relation, excluded.webhook);
-  perform rowbell.capture_create(p);
-  -- Creating the triggers needs EXECUTE; firing them does not. publish_end takes it back.
-  execute format('grant execute on function %s to %I', rowbell.capture_functions(relation), caller);
-end $$;
-
-create or replace function rowbell.publish_end(relation oid, caller name, remove boolean)
-returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_variable
-declare
-  was_published boolean;
-begin
-  if remove then
-    -- Its triggers are gone, or dropping their functions fails; only the table's owner can take them away.
-    delete from rowbell.published o where o.relation = publish_end.relation;
-    was_published := found;
-    -- One function did the work of the four until version 6; its triggers call it until the table is published again.
-    execute format('drop function if exists rowbell.%I(), %s', 'capture_' || relation, rowbell.capture_functions(relation));
-    return was_published;
-  end if;
-  execute format('revoke execute on function %s from %I', rowbell.capture_functions(relation), caller);
-  return true;
-end $$;
+-- rowbell.publish and rowbell.unpublish. They run as their caller, who owns the table and so may lock it and make its triggers; what
+-- needs the schema's owner are calls (functions/calls.sql), whose workers are the *_as functions. A worker believes nothing that
+-- it is told: it looks at the catalog, and what it makes is safe whatever becomes of the table later.
 
 -- Every table whose statements must be captured: the published one, its partitions and its children.
 create or replace function rowbell.publish_relations(root oid) returns setof oid
@@ -74,8 +9,186 @@ begin atomic
   with recursive tree as (
     select root as relation
     union select i.inhrelid from pg_inherits i join tree t on i.inhparent = t.relation)
-  select t.relation from tree t join pg_class c on c.oid = t.relation where c.relkind in ('r', 'p');
+  select t.relation from tree t join pg_class c on c.oid = t.relation where c.relkind in ('r', 'p') and c.relpersistence <> 't';
 end;
+
+-- The triggers that capture a table, on itself, its partitions and its children, and which of them are there as they should be.
+create or replace function rowbell.publish_triggers(published_id int, root oid)
+returns table (target regclass, name name, is_there boolean, ddl text)
+language sql stable set search_path = pg_catalog, pg_temp
+begin atomic
+  with targets as (
+    select r as oid, exists (select from pg_inherits i where i.inhparent = r) as has_children from rowbell.publish_relations(root) as r)
+  select t.oid::regclass, w.name,
+         exists (select from pg_trigger g
+                  where g.tgrelid = t.oid and g.tgname = w.name and g.tgenabled in ('O', 'A')
+                    and g.tgfoid = to_regprocedure(format('rowbell.%I()', w.function)) and g.tgtype = w.type
+                    and (g.tgoldtable is not null) = w.has_old and (g.tgnewtable is not null) = w.has_new),
+         format('create or replace trigger %I %s on %s %s for each statement execute function rowbell.%I()',
+                w.name, w.event, t.oid::regclass,
+                nullif(concat(case when w.has_old or w.has_new then 'referencing' end, case when w.has_old then ' old table as "rowbell$old"' end,
+                              case when w.has_new then ' new table as "rowbell$new"' end), ''), w.function)
+    from targets t
+   -- The names sort last, since an AFTER trigger of the application may change the row again. The numbers are pg_trigger's.
+    join (select v.name::name, v.event, format('capture_%s_%s', published_id, v.op) as function, v.type, v.has_old, v.has_new, v.only_parents
+            from (values ('~rowbell_insert', 'after insert', 'insert', 4, false, true, false),
+                         ('~rowbell_delete', 'after delete', 'delete', 8, true, false, false),
+                         ('~rowbell_update', 'after update', 'update', 16, true, true, false),
+                         ('~rowbell_truncate', 'after truncate', 'truncate', 32, false, false, false),
+                         ('~rowbell_truncate_tree', 'before truncate', 'truncate', 34, false, false, true))
+              as v(name, event, op, type, has_old, has_new, only_parents)) w on t.has_children or not w.only_parents;
+end;
+
+-- Whether the capture functions are those that would be made now: a renamed column, another type, another mode are seen here.
+create or replace function rowbell.capture_is_current(p rowbell.published) returns boolean
+language sql stable set search_path = pg_catalog, pg_temp
+begin atomic
+  select count(f.prosrc) = 4
+    from unnest(array['insert', 'update', 'delete', 'truncate']) as op
+    left join pg_proc f on f.oid = to_regprocedure(format('rowbell.%I()', 'capture_' || (p).id || '_' || op))
+                       and f.prosrc = rowbell.capture_body(p, op);
+end;
+
+-- Creating a trigger needs EXECUTE on its function; firing it does not. So the caller has it while publish makes the triggers.
+-- The owner of the functions always has it.
+create or replace function rowbell.publish_lend(caller name, published_id int, lend boolean) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  if not pg_has_role(caller, current_user, 'usage')
+     and exists (select from rowbell.published p join pg_class c on c.oid = p.relation
+                  where p.id = published_id and pg_has_role(caller, c.relowner, 'usage')) then
+    execute format(case when lend then 'grant execute on function %s to %I' else 'revoke execute on function %s from %I' end,
+                   rowbell.capture_functions(published_id), caller);
+  end if;
+end $$;
+
+-- publish, as far as it needs the schema's owner, in steps (arguments.step). look: may the caller publish the table with these options,
+-- and is anything to be done? make: do it. Both return {id, changed}: changed says whether functions or options are, or would
+-- be, other ones. lend, return: see above.
+create or replace function rowbell.publish_as(caller name, arguments jsonb) returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  class       pg_class;
+  was         rowbell.published;
+  p           rowbell.published;
+  column_name name;
+  taken       regclass;
+begin
+  if arguments ->> 'step' in ('lend', 'return') then
+    perform rowbell.publish_lend(caller, (arguments ->> 'id')::int, arguments ->> 'step' = 'lend');
+    return null;
+  end if;
+  select c.* into class from pg_class c where c.oid = (arguments ->> 'relation')::oid;
+  p.relation := class.oid;
+  p.scope := arguments ->> 'scope';
+  p.soft_delete := arguments ->> 'soft_delete';
+  p.webhook := coalesce((arguments ->> 'webhook')::boolean, true);
+  p.name := coalesce(arguments ->> 'name', class.relname);
+  if jsonb_typeof(arguments -> 'watch') = 'array' then
+    p.watch := array(select c from jsonb_array_elements_text(arguments -> 'watch') as c);
+  end if;
+  if jsonb_typeof(arguments -> 'key') = 'array' then
+    p.key := array(select c from jsonb_array_elements_text(arguments -> 'key') as c);
+  end if;
+  if class.oid is null or not pg_has_role(caller, class.relowner, 'usage') then
+    raise exception 'rowbell.publish: must be owner of table %', coalesce(class.oid::regclass::text, arguments ->> 'relation')
+      using errcode = 'insufficient_privilege';
+  end if;
+  if class.relkind not in ('r', 'p') then
+    raise exception 'rowbell.publish: % is not a table', p.relation
+      using errcode = 'wrong_object_type', hint = 'Publish the tables that it is made of.';
+  end if;
+  if class.relpersistence = 't' or class.relnamespace in ('pg_catalog'::regnamespace, 'rowbell'::regnamespace, 'information_schema'::regnamespace) then
+    raise exception 'rowbell.publish: % is a temporary or a system table', p.relation using errcode = 'wrong_object_type';
+  end if;
+  if class.relispartition then
+    raise exception 'rowbell.publish: % is a partition', p.relation
+      using errcode = 'wrong_object_type', hint = 'Publish the partitioned table: its partitions are covered.';
+  end if;
+  with recursive tree as (
+    select class.oid as relation
+    union select i.inhrelid from pg_inherits i join tree t on i.inhparent = t.relation)
+  select t.relation into taken from tree t join pg_class c on c.oid = t.relation where c.relkind = 'f' limit 1;
+  if found then
+    raise exception 'rowbell.publish: % has the foreign table % below it, and PostgreSQL cannot tell what a statement changes there', p.relation, taken
+      using errcode = 'wrong_object_type', hint = 'Detach it, or publish the tables that hold rows here.';
+  end if;
+  if p.name = '' or p.name ~ '[\s*]' or octet_length(p.name) > 190 or p.name = 'rowbell' or starts_with(p.name, 'rowbell.') then
+    raise exception 'rowbell.publish: % cannot be a name: 1 to 190 bytes, no white space, no *, not rowbell', quote_literal(p.name)
+      using errcode = 'invalid_parameter_value', hint = 'Pass name => ''...''.';
+  end if;
+  if p.key is null then
+    select coalesce(array_agg(a.attname order by k.i), '{}') into p.key
+      from pg_index i cross join unnest(i.indkey::int2[]) with ordinality as k(attnum, i)
+      join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
+     where i.indrelid = p.relation and i.indisprimary;
+  end if;
+  foreach column_name in array p.key || p.scope || p.soft_delete || coalesce(p.watch, '{}') loop
+    continue when column_name is null;
+    if not exists (select from pg_attribute a where a.attrelid = p.relation and a.attname = column_name
+                   and a.attnum > 0 and not a.attisdropped) then
+      raise exception 'rowbell.publish: column % of table % does not exist', quote_ident(column_name), p.relation
+        using errcode = 'undefined_column';
+    end if;
+  end loop;
+  if exists (select from pg_attribute a where a.attrelid = p.relation and starts_with(a.attname, 'rowbell$')) then
+    raise exception 'rowbell.publish: table % has a column whose name begins with rowbell$', p.relation
+      using errcode = 'reserved_name';
+  end if;
+  if cardinality(p.key) > 0 and not exists (
+      select from pg_index i
+       where i.indrelid = p.relation and i.indisunique and i.indimmediate and i.indisvalid and i.indpred is null and i.indexprs is null
+         and (select array_agg(a.attname order by a.attname)
+                from unnest(i.indkey::int2[]) with ordinality as c(attnum, n)
+                join pg_attribute a on a.attrelid = i.indrelid and a.attnum = c.attnum where c.n <= i.indnkeyatts)
+           = (select array_agg(k order by k) from unnest(p.key) as k)) then
+    raise exception 'rowbell.publish: (%) of table % is not unique', array_to_string(p.key, ', '), p.relation
+      using errcode = 'invalid_column_reference', hint = 'A key needs a unique constraint on exactly these columns, not deferrable.';
+  end if;
+  if exists (select from pg_attribute a where a.attrelid = p.relation and a.attname = any (p.key) and not a.attnotnull) then
+    raise exception 'rowbell.publish: a key column of table % may be NULL', p.relation
+      using errcode = 'not_null_violation', hint = 'Set the key columns NOT NULL.';
+  end if;
+  p.attnums := coalesce((select jsonb_object_agg(a.attname, a.attnum) from pg_attribute a
+                          where a.attrelid = p.relation and a.attname = any (p.key || p.scope || p.soft_delete || p.watch)), '{}');
+
+  select o.* into was from rowbell.published o where o.relation = p.relation;
+  p.id := was.id;
+  if was = p and rowbell.capture_is_current(p) then
+    return jsonb_build_object('id', p.id, 'changed', false);
+  elsif arguments ->> 'step' = 'look' then
+    return jsonb_build_object('id', p.id, 'changed', true);
+  end if;
+
+  perform pg_advisory_xact_lock(x'726f7765'::int, 0);
+  select o.relation into taken from rowbell.published o
+   where o.name = p.name and o.relation <> p.relation and exists (select from pg_class c where c.oid = o.relation);
+  if found then
+    raise exception 'rowbell.publish: the name % is taken by table %', quote_literal(p.name), taken
+      using errcode = 'duplicate_object', hint = 'Pass another name => ''...''.';
+  end if;
+  if exists (select from rowbell.event_types t
+              where t.type = any (array[p.name || '.create', p.name || '.update', p.name || '.delete']) and t.relation is null) then
+    raise exception 'rowbell.publish: a domain event with the name %.create, .update or .delete is declared', p.name
+      using errcode = 'duplicate_object', hint = 'Pass another name => ''...''.';
+  end if;
+  delete from rowbell.published o where o.name = p.name and o.relation <> p.relation;
+  if was.id is null then
+    insert into rowbell.published (relation, name, key, scope, soft_delete, watch, webhook, attnums)
+      values (p.relation, p.name, p.key, p.scope, p.soft_delete, p.watch, p.webhook, p.attnums) returning id into p.id;
+  else
+    update rowbell.published o
+       set name = p.name, key = p.key, scope = p.scope, soft_delete = p.soft_delete, watch = p.watch, webhook = p.webhook, attnums = p.attnums
+     where o.id = p.id;
+  end if;
+  insert into rowbell.event_types (type, relation, description, webhook)
+    select p.name || '.' || op, p.relation, format('A row of %s: %s', p.relation, op), p.webhook
+      from unnest(array['create', 'update', 'delete']) as op
+    on conflict on constraint event_types_type_key do update set relation = excluded.relation, webhook = excluded.webhook
+      where (event_types.relation, event_types.webhook) is distinct from (excluded.relation, excluded.webhook);
+  perform rowbell.capture_create(p);
+  return jsonb_build_object('id', p.id, 'changed', true);
+end $$;
 
 -- Captures every change of `relation` from now on. Calling it again changes the options. Options:
 --   scope        column whose value says who may see the row's address
@@ -84,98 +197,71 @@ end;
 --   key          unique, NOT NULL columns that address a row; NULL: the primary key, or none
 --   name         `table` on the wire; NULL: the table's name without its schema
 --   webhook      may its events leave by webhook
+-- Readers never wait for it. Writers wait while it makes triggers; it waits 1 s for them at most (or lock_timeout, if that is set).
+-- What is as it should be is not touched, and no lock is taken then.
 create or replace function rowbell.publish(relation regclass, scope name default null, soft_delete name default null,
   watch name[] default null, key name[] default null, name text default null, webhook boolean default true)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
-  class   pg_class;
-  column_name name;
-  wire    text;
-  target  oid;
-  op      text;
-  rows    text;
+  arguments constant jsonb := jsonb_build_object('relation', relation::oid::bigint::text, 'scope', scope::text, 'soft_delete', soft_delete::text,
+                                                 'watch', watch::text[], 'key', key::text[], 'name', name, 'webhook', webhook);
+  published jsonb;
+  missing   text[];
+  ddl       text;
 begin
   if relation is null then
     raise exception 'rowbell.publish: relation is NULL' using errcode = 'null_value_not_allowed';
   end if;
-  select c.* into strict class from pg_class c where c.oid = relation;
-  if class.relkind not in ('r', 'p') then
-    raise exception 'rowbell.publish: % is not a table', relation
-      using errcode = 'wrong_object_type', hint = 'Publish the tables that it is made of.';
+  insert into rowbell.calls (name, arguments) values ('publish', arguments || '{"step": "look"}') returning result into published;
+  missing := array(select t.ddl from rowbell.publish_triggers((published ->> 'id')::int, relation) as t where not t.is_there);
+  if not (published ->> 'changed')::boolean and missing = '{}' then
+    return;
   end if;
-  if class.relpersistence = 't' or class.relnamespace in ('pg_catalog'::regnamespace, 'rowbell'::regnamespace) then
-    raise exception 'rowbell.publish: % is a temporary or a system table', relation using errcode = 'wrong_object_type';
+  if current_setting('lock_timeout') = '0' then
+    perform set_config('lock_timeout', '1s', true);   -- until this function returns
   end if;
-  if class.relispartition then
-    raise exception 'rowbell.publish: % is a partition', relation
-      using errcode = 'wrong_object_type', hint = 'Publish the partitioned table: its partitions are covered.';
+  -- First and once; what making a trigger needs, and no more. It covers partitions and children.
+  if published ->> 'id' is null or missing <> '{}' then
+    execute format('lock table %s in share row exclusive mode', relation);
   end if;
-  wire := coalesce(name, class.relname);
-  if wire = '' or wire ~ '[\s*]' or octet_length(wire) > 190 or wire = 'rowbell' or starts_with(wire, 'rowbell.') then
-    raise exception 'rowbell.publish: % cannot be a name: 1 to 190 bytes, no white space, no *, not rowbell', quote_literal(wire)
-      using errcode = 'invalid_parameter_value', hint = 'Pass name => ''...''.';
-  end if;
-  if key is null then
-    select coalesce(array_agg(a.attname order by k.i), '{}') into key
-      from pg_index i cross join unnest(i.indkey::int2[]) with ordinality as k(attnum, i)
-      join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
-     where i.indrelid = relation and i.indisprimary;
-  end if;
-  foreach column_name in array key || scope || soft_delete || coalesce(watch, '{}') loop
-    continue when column_name is null;
-    if not exists (select from pg_attribute a where a.attrelid = relation and a.attname = column_name
-                   and a.attnum > 0 and not a.attisdropped) then
-      raise exception 'rowbell.publish: column % of table % does not exist', quote_ident(column_name), relation
-        using errcode = 'undefined_column';
-    end if;
-  end loop;
-  if exists (select from pg_attribute a where a.attrelid = relation and starts_with(a.attname, 'rowbell$')) then
-    raise exception 'rowbell.publish: table % has a column whose name begins with rowbell$', relation
-      using errcode = 'reserved_name';
-  end if;
-  if cardinality(key) > 0 and not exists (
-      select from pg_index i
-       where i.indrelid = relation and i.indisunique and i.indimmediate and i.indisvalid and i.indpred is null and i.indexprs is null
-         and (select array_agg(a.attname order by a.attname)
-                from unnest(i.indkey::int2[]) with ordinality as c(attnum, n)
-                join pg_attribute a on a.attrelid = i.indrelid and a.attnum = c.attnum where c.n <= i.indnkeyatts)
-           = (select array_agg(k order by k) from unnest(key) as k)) then
-    raise exception 'rowbell.publish: (%) of table % is not unique', array_to_string(key, ', '), relation
-      using errcode = 'invalid_column_reference', hint = 'A key needs a unique constraint on exactly these columns, not deferrable.';
-  end if;
-  if exists (select from pg_attribute a where a.attrelid = relation and a.attname = any (key) and not a.attnotnull) then
-    raise exception 'rowbell.publish: a key column of table % may be NULL', relation
-      using errcode = 'not_null_violation', hint = 'Set the key columns NOT NULL.';
-  end if;
-
-  if not pg_has_role(current_user, class.relowner, 'usage') then
-    raise exception 'rowbell.publish: must be owner of table %', relation using errcode = 'insufficient_privilege';
-  end if;
-  execute format('create or replace trigger "~rowbell_proof" before truncate on %s for each statement execute function rowbell.publish_proof()', relation);
-  execute format('comment on trigger "~rowbell_proof" on %s is %L', relation, current_user);
-  perform rowbell.publish_begin(relation, wire, key, scope, soft_delete, watch, coalesce(webhook, true), current_user);
-  execute format('drop trigger "~rowbell_proof" on %s', relation);
-  for target in select r from rowbell.publish_relations(relation) as r loop
-    -- The names sort last, since an AFTER trigger of the application may change the row again.
-    for op, rows in values ('insert', 'referencing new table as "rowbell$new"'), ('delete', 'referencing old table as "rowbell$old"'),
-                           ('update', 'referencing old table as "rowbell$old" new table as "rowbell$new"'), ('truncate', '') loop
-      execute format('create or replace trigger %I after %s on %s %s for each statement execute function rowbell.%I()',
-                     '~rowbell_' || op, op, target::regclass, rows, 'capture_' || relation::oid || '_' || op);
+  insert into rowbell.calls (name, arguments) values ('publish', arguments || '{"step": "make"}') returning result into published;
+  missing := array(select t.ddl from rowbell.publish_triggers((published ->> 'id')::int, relation) as t where not t.is_there);
+  if missing <> '{}' then
+    insert into rowbell.calls (name, arguments) values ('publish', published || '{"step": "lend"}');
+    foreach ddl in array missing loop
+      execute ddl;
     end loop;
-    if exists (select from pg_inherits i where i.inhparent = target) then
-      execute format('create or replace trigger "~rowbell_truncate_tree" before truncate on %s '
-                     'for each statement execute function rowbell.%I()', target::regclass, 'capture_' || relation::oid || '_truncate');
-    end if;
-  end loop;
-  perform rowbell.publish_end(relation, current_user, false);
+    insert into rowbell.calls (name, arguments) values ('publish', published || '{"step": "return"}');
+  end if;
+end $$;
+
+-- unpublish, as far as it needs the schema's owner. Its triggers are gone, or dropping their functions fails.
+create or replace function rowbell.unpublish_as(caller name, arguments jsonb) returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  p  rowbell.published;
+  op text;
+begin
+  if not exists (select from pg_class c where c.oid = (arguments ->> 'relation')::oid and pg_has_role(caller, c.relowner, 'usage')) then
+    raise exception 'rowbell.unpublish: must be owner of table %', (arguments ->> 'relation')::oid::regclass using errcode = 'insufficient_privilege';
+  end if;
+  delete from rowbell.published o where o.relation = (arguments ->> 'relation')::oid returning o.* into p;
+  if not found then
+    return to_jsonb(false);
+  end if;
+  execute format('drop function if exists %s', rowbell.capture_functions(p.id));
+  -- Until version 6 the OID was in the names.
+  execute format('drop function if exists %s, rowbell.%I()', rowbell.capture_functions(p.relation::oid::bigint), 'capture_' || p.relation::oid);
+  return to_jsonb(true);
 end $$;
 
 -- Stops capturing. Events captured so far are still delivered. False: it was not published.
 create or replace function rowbell.unpublish(relation regclass) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-  target record;
+  target  record;
+  removed jsonb;
 begin
   if relation is null then
     raise exception 'rowbell.unpublish: relation is NULL' using errcode = 'null_value_not_allowed';
@@ -183,40 +269,77 @@ begin
   if not pg_has_role(current_user, (select c.relowner from pg_class c where c.oid = relation), 'usage') then
     raise exception 'rowbell.unpublish: must be owner of table %', relation using errcode = 'insufficient_privilege';
   end if;
-  for target in select g.tgrelid, g.tgname from pg_trigger g join pg_proc f on f.oid = g.tgfoid
-                 where f.pronamespace = 'rowbell'::regnamespace and f.proname ~ ('^capture_' || relation::oid || '(_|$)')
-                   and not g.tgisinternal loop
+  if current_setting('lock_timeout') = '0' then
+    perform set_config('lock_timeout', '1s', true);   -- until this function returns
+  end if;
+  -- Wherever they are: on partitions, on children, and on what was one of these once.
+  for target in
+      select g.tgrelid, g.tgname from pg_trigger g
+       where not g.tgisinternal
+         and g.tgfoid in (select o.tgfoid from pg_trigger o join pg_proc f on f.oid = o.tgfoid
+                           where o.tgrelid = relation and f.pronamespace = 'rowbell'::regnamespace and f.proname ~ '^capture_[0-9]+(_|$)') loop
     execute format('drop trigger if exists %I on %s', target.tgname, target.tgrelid::regclass);
   end loop;
-  return rowbell.publish_end(relation, current_user, true);
+  insert into rowbell.calls (name, arguments) values ('unpublish', jsonb_build_object('relation', relation::oid::bigint::text))
+    returning result into removed;
+  return removed = 'true';
 end $$;
 
 -- What is published of these relations (or of a table that they are partitions or children of), with the columns' present
--- names; a dropped column is left out, and named in `lost`. Only of the caller's own tables.
-create or replace function rowbell.published_now(relations oid[])
-returns table (relation oid, name text, key name[], scope name, soft_delete name, watch name[], webhook boolean, lost name[])
+-- names; a dropped column is left out, and named in `lost`. Only of the caller's own tables, and only what is not captured as it is now.
+create or replace function rowbell.published_now_as(caller name, arguments jsonb) returns jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
 begin atomic
   with recursive above as (
-    select r as relation from unnest(relations) as r
+    select r::oid as relation from jsonb_array_elements_text(arguments -> 'relations') as r
     union select i.inhparent from pg_inherits i join above a on i.inhrelid = a.relation),
   present as (
     select p.relation, c.key as old_name, a.attname as new_name
       from rowbell.published p cross join jsonb_each_text(p.attnums) c
       left join pg_attribute a on a.attrelid = p.relation and a.attnum = c.value::int and not a.attisdropped)
-  select p.relation, p.name,
-         coalesce((select case when bool_and(n.new_name is not null) then array_agg(n.new_name order by k.i) end
-                     from unnest(p.key) with ordinality k(col, i)
-                     join present n on n.relation = p.relation and n.old_name = k.col), '{}'),
-         (select n.new_name from present n where n.relation = p.relation and n.old_name = p.scope),
-         (select n.new_name from present n where n.relation = p.relation and n.old_name = p.soft_delete),
-         case when p.watch is not null then
-           (select coalesce(array_agg(n.new_name) filter (where n.new_name is not null), '{}') from unnest(p.watch) w
-              join present n on n.relation = p.relation and n.old_name = w) end,
-         p.webhook,
-         (select array_agg(n.old_name::name) from present n where n.relation = p.relation and n.new_name is null)
+  select coalesce(jsonb_agg(jsonb_build_object(
+           'relation', p.relation::oid::bigint::text, 'name', p.name,
+           'key', coalesce((select case when bool_and(n.new_name is not null) then array_agg(n.new_name::text order by k.i) end
+                              from unnest(p.key) with ordinality k(col, i)
+                              join present n on n.relation = p.relation and n.old_name = k.col), '{}'),
+           'scope', (select n.new_name from present n where n.relation = p.relation and n.old_name = p.scope),
+           'soft_delete', (select n.new_name from present n where n.relation = p.relation and n.old_name = p.soft_delete),
+           'watch', case when p.watch is not null then
+                      (select coalesce(array_agg(n.new_name::text) filter (where n.new_name is not null), '{}') from unnest(p.watch) w
+                         join present n on n.relation = p.relation and n.old_name = w) end,
+           'webhook', p.webhook,
+           'lost', (select array_agg(n.old_name) from present n where n.relation = p.relation and n.new_name is null))), '[]')
     from rowbell.published p join above a on a.relation = p.relation join pg_class c on c.oid = p.relation
-   where pg_has_role(session_user, c.relowner, 'member');
+   where pg_has_role(caller, c.relowner, 'usage');
+end;
+
+create or replace function rowbell.published_now(relations oid[])
+returns table (relation oid, name text, key name[], scope name, soft_delete name, watch name[], webhook boolean, lost name[])
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  found_now jsonb;
+begin
+  insert into rowbell.calls as c (name, arguments) values ('published_now', jsonb_build_object('relations', relations::bigint[]::text[]))
+    returning c.result into found_now;
+  return query select * from jsonb_to_recordset(found_now) as r(relation oid, name text, key name[], scope name, soft_delete name,
+                                                                watch name[], webhook boolean, lost name[]);
+end $$;
+
+-- The command that publishes a table again with its options, as its columns are named now.
+create or replace function rowbell.publish_command(p rowbell.published) returns text
+language sql stable set search_path = pg_catalog, pg_temp
+begin atomic
+  with present as (
+    select c.key as old_name, a.attname::text as new_name
+      from jsonb_each_text((p).attnums) c join pg_attribute a on a.attrelid = (p).relation and a.attnum = c.value::int and not a.attisdropped)
+  select format('select rowbell.publish(%L', (p).relation::text)
+         || coalesce((select format(', scope => %L', n.new_name) from present n where n.old_name = (p).scope), '')
+         || coalesce((select format(', soft_delete => %L', n.new_name) from present n where n.old_name = (p).soft_delete), '')
+         || coalesce((select format(', watch => %L', array_agg(n.new_name order by n.new_name)) from present n where n.old_name = any ((p).watch) having count(*) > 0), '')
+         || coalesce((select format(', key => %L', array_agg(n.new_name order by array_position((p).key, n.old_name::name)))
+                        from present n where n.old_name = any ((p).key) having count(*) > 0), '')
+         || format(', name => %L', (p).name) || case when (p).webhook then '' else ', webhook => false' end || ')';
 end;
 
 -- Follows the application's migrations: columns that are renamed or dropped, partitions that are attached. It never fails
@@ -251,8 +374,13 @@ begin
   end if;
 end $$;
 
--- The generated functions of this installation, made anew by the generator above.
+-- The generated functions of this installation, made anew by the generator above, and what publish used before version 7.
 do $$
 begin
   perform rowbell.capture_create(p) from rowbell.published p where exists (select from pg_class c where c.oid = p.relation);
 end $$;
+drop function if exists rowbell.publish_begin(oid, text, name[], name, name, name[], boolean, name);
+drop function if exists rowbell.publish_end(oid, name, boolean);
+drop function if exists rowbell.publish_proof();
+drop function if exists rowbell.truncate_is_covered(oid, text, text);
+drop function if exists rowbell.capture_functions(oid);

@@ -28,7 +28,8 @@ begin
 end $$;
 
 -- Records a domain event in the caller's transaction; returns its id (the webhook-id that receivers will see).
--- subject: what it is about, at most 1,024 bytes; a subscription that is ordered keeps the order per subject.
+-- subject: what it is about, at most 1,024 bytes; a subscription that is ordered keeps the order per subject. data: at most
+-- installation.event_bytes (256 KiB) as text.
 create or replace function rowbell.record(type text, subject text, data jsonb default '{}', scope text default null)
 returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
@@ -37,10 +38,20 @@ declare
   xact     constant xid8 := pg_current_xact_id();
   declared int;
   recorded uuid;
+  most     int;
 begin
   if octet_length(subject) > 1024 then
     raise exception 'rowbell.record: the subject has % bytes, more than 1024', octet_length(subject)
       using errcode = 'string_data_right_truncation';
+  end if;
+  -- Few limits are below this, so few events look the limit up.
+  if octet_length(data::text) > 1024 then
+    select i.event_bytes into most from rowbell.installation i;
+    if octet_length(data::text) > most then
+      raise exception 'rowbell.record: the data of % has % bytes, more than %', quote_literal(type), octet_length(data::text), most
+        using errcode = 'program_limit_exceeded',
+              hint = 'Record what happened and to what, and let receivers fetch the rest; or raise rowbell.installation.event_bytes.';
+    end if;
   end if;
   if starts_with(type, 'rowbell.') then
     raise exception 'rowbell.record: events whose type begins with rowbell. are Rowbell''s own' using errcode = 'reserved_name';
