@@ -162,7 +162,8 @@ static const struct remedy {
     const char *sqlstate;
     const char *text;
 } remedies[] = {
-    {"42501", "connect as who may: the owner of the table to publish, a member of rowbell_operator for the rest"},
+    {"42501", "connect as who may: to publish, the owner of the table and a member of rowbell_publish; for the rest, a "
+              "member of rowbell_operator"},
     {"42883", "the schema is older than this program: run rowbell migrate"},
     {"55P03", "another transaction holds the lock: let it end and try again"},
     {"57014", "the statement took too long and was ended"},

@@ -54,16 +54,17 @@ begin atomic
    where not exists (select from pg_attribute t where t.attrelid = p.relation and t.attname = a.key and not t.attisdropped)
    group by p.*, p.relation
   union all
-  select 'not captured', t.target::text,
-         case when t.target = p.relation then 'a trigger is missing, disabled or of an earlier version: ' else 'written directly, its changes are missed: ' end
-         || string_agg(t.name, ', ' order by t.name), rowbell.publish_command(p)
+  select distinct 'not captured', t.target::text,
+         case when t.target = p.relation then 'a trigger is missing, disabled or of an earlier version' else 'written directly, its changes are missed' end,
+         rowbell.publish_command(p)
     from rowbell.published p join pg_class c on c.oid = p.relation cross join rowbell.publish_triggers(p.id, p.relation) t
    where not t.is_there
-   group by p.*, p.relation, t.target
   union all
   select 'captured as it was', p.relation::text, 'a captured column was renamed or has another type, or the table has another name', rowbell.publish_command(p)
     from rowbell.published p join pg_class c on c.oid = p.relation
    where not rowbell.capture_is_current(p)
+     and not exists (select from jsonb_object_keys(p.attnums) n
+                      where not exists (select from pg_attribute a where a.attrelid = p.relation and a.attname = n and not a.attisdropped))
      and not exists (select from rowbell.publish_triggers(p.id, p.relation) t where t.target = p.relation and not t.is_there)
   union all
   select 'triggers of a table that is not published', g.tgrelid::regclass::text, g.tgname || ' captures nothing here',

@@ -198,6 +198,17 @@ START_TEST(test_migrate_without_roles_as_the_database_owner) {
     expect_status(RUN("publish", "app.notes", "--database-url", owner_url), 0);
     sql_run(owner, "insert into app.notes values (1)");
     ck_assert_str_eq(sql_text(owner, "select subject from rowbell.events"), "notes/1");
+    // Publishing again, with other options and after a rename, too.
+    sql_run(owner, "alter table app.notes add tenant text");
+    expect_status(RUN("publish", "app.notes", "--scope", "tenant", "--database-url", owner_url), 0);
+    sql_run(owner, "alter table app.notes rename tenant to org");
+    ck_assert_str_eq(sql_error(owner, "insert into app.notes values (2, 'a')"), "42703");
+    expect_status(RUN("publish", "app.notes", "--scope", "org", "--database-url", owner_url), 0);
+    sql_run(owner, "insert into app.notes values (2, 'a')");
+    ck_assert_str_eq(sql_text(owner, "select scope from rowbell.events where key = '2'"), "a");
+    expect_status(RUN("unpublish", "app.notes", "--database-url", owner_url), 0);
+    sql_run(owner, "insert into app.notes values (3)");
+    ck_assert_int_eq(sql_int(owner, "select count(*) from rowbell.events"), 2);
     PQfinish(owner);
     // What it was made as, it stays.
     expect_status(RUN("migrate"), 4);

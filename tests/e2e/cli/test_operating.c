@@ -38,7 +38,8 @@ START_TEST(test_doctor) {
     } problems[] = {
         {"select 1", "no process: rowbell-relay"},
         {"select rowbell.publish('posts', scope => 'tenant'); alter table posts rename tenant to org",
-         "column is gone: public.posts (tenant)\n    select rowbell.publish('public.posts', ...)"},
+         "column is gone: public.posts (tenant)\n    select rowbell.publish('public.posts', scope => 'org', key => "
+         "'{id}', name => 'posts')"},
         {"select rowbell.publish('posts'); alter table posts disable trigger \"~rowbell_update\"",
          "not captured: public.posts"},
         {"alter table posts enable trigger \"~rowbell_update\"; create table q (id int primary key) partition by range "

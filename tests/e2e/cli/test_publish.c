@@ -52,6 +52,11 @@ START_TEST(test_publish_by_the_tables_owner) {
     sql_run(conn, sql);
     snprintf(url, sizeof(url), "%s%cuser=writer_%s&password=plain", database_url,
              strchr(database_url, '?') != NULL ? '&' : '?', base);
+    // Owning the table is not enough.
+    expect_status(RUN("publish", "posts", "--database-url", url), 1);
+    expect_text(err, "a member of rowbell_publish");
+    snprintf(sql, sizeof(sql), "grant rowbell_publish to writer_%s", base);
+    sql_run(conn, sql);
     expect_status(RUN("publish", "posts", "--database-url", url), 0);
     expect_text(out, "every change of public.posts is captured from now on\n");
     expect_status(RUN("publish", "posts", "--json", "--database-url", url), 0);
