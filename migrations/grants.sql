@@ -54,8 +54,8 @@ grant execute on function rowbell.index_read(int, bigint[]), rowbell.index_read_
   rowbell.index_key_values_sql(rowbell.published, text), rowbell.index_columns(jsonb),
   rowbell.index_problem(text, text, rowbell.published), rowbell.search_vector(regconfig, jsonb, text[]),
   rowbell.percent_decode(text), rowbell.percent_encode(text), rowbell.percent_encode_slow(text), rowbell.scope_of(text), rowbell.scope_digest(text),
-  rowbell.capture_key_sql(oid, name[], text), rowbell.capture_plain_type(oid), rowbell.capture_text_sql(oid, text),
-  rowbell.capture_part_sql(oid, text, text), rowbell.text_of(anyelement) to rowbell_dispatcher;
+  rowbell.capture_key_sql(oid, name[], text), rowbell.capture_plain_type(oid), rowbell.capture_text_sql(pg_attribute, text, text),
+  rowbell.text_of(anyelement), rowbell.column_is(oid, name, oid) to rowbell_dispatcher;
 
 grant execute on function rowbell.add_index(text, text[], text, jsonb), rowbell.rebuild_index(text),
   rowbell.search_documents(text, text, int) to rowbell_app, rowbell_operator;

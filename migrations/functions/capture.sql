@@ -3,9 +3,10 @@
 -- need no rights.
 --
 -- The owner of the table chooses the types of its columns, and may change them later. PostgreSQL looks for casts, operators and
--- functions each time it plans a statement, so none may be looked for that the owner of a type can make. A value is rendered by
--- its type's output function alone, which only a superuser can make: concat() calls it, whatever the type is by then. Rows are
--- compared byte by byte (*=, *<>). All else is done with the rendered text.
+-- functions each time it plans a statement, so none may be looked for that the owner of a type can make. Rows are compared byte by
+-- byte (*=, *<>). A value is rendered by its type's output function, which only a superuser can make: concat() calls it, whatever
+-- the type is by then. A cast to text is quicker; it stands behind a test, made anew with each plan, that the column still has the
+-- type of PostgreSQL's own that it had when the function was written. All else is done with the rendered text.
 
 -- True of types whose values need no escaping, no pinned setting and no look at their length.
 create or replace function rowbell.capture_plain_type(type oid) returns boolean
@@ -14,49 +15,38 @@ return type in ('int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'uuid'::regty
 
 -- True of types whose text depends on no setting.
 create or replace function rowbell.capture_settled_type(type oid) returns boolean
-language sql stable strict
-begin atomic
-  select rowbell.capture_plain_type(type) or type in ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype, 'numeric'::regtype)
-         or (select t.typtype = 'e' from pg_type t where t.oid = type);
-end;
+language sql immutable strict
+return rowbell.capture_plain_type(type) or type in ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype, 'numeric'::regtype);
 
--- A value of any type as text, whatever the session's settings. Slow: for what was published with another type.
+-- Whether a column has a type. Called immutable, so that the planner computes it and drops the branch that it rules out; a change of the
+-- table makes PostgreSQL plan again.
+create or replace function rowbell.column_is(relation oid, attname name, type oid) returns boolean
+language sql immutable set search_path = pg_catalog, pg_temp
+return exists (select from pg_attribute a where a.attrelid = relation and a.attname = column_is.attname and a.atttypid = type and not a.attisdropped);
+
+-- A value of any type as text, whatever the session's settings.
 create or replace function rowbell.text_of(value anyelement) returns text
 language sql stable strict cost 1
 set datestyle = 'ISO, YMD' set timezone = 'UTC' set intervalstyle = 'iso_8601' set bytea_output = 'hex' set extra_float_digits = 1
-set lc_monetary = 'C' set search_path = pg_catalog, pg_temp
-as $$
+set lc_monetary = 'C' set search_path = pg_catalog, pg_temp as $$
   select case pg_typeof(value) when 'bool'::regtype then case concat(value) when 't' then 'true' else 'false' end
                                when 'bpchar'::regtype then rtrim(concat(value), ' ')
                                else concat(value) end collate "C" $$;
 
--- The expression for a column as text, given a reference to it and its type now. Its text is always the same for the same value:
--- a column whose type has changed is rendered the slow way, until the table is published again.
-create or replace function rowbell.capture_text_sql(type oid, reference text) returns text
+-- The expression for a column as text, given a reference to it, escaped by a function of text (NULL: not at all). Plain types need no
+-- escape; a type that is not PostgreSQL's own is rendered with the settings that capture_create pins.
+create or replace function rowbell.capture_text_sql(a pg_attribute, reference text, escape text default null) returns text
 language sql stable
-begin atomic
-  select format('(case when %1$s is null then null when pg_typeof(%1$s) = %2$s::oid::regtype then %3$s else rowbell.text_of(%1$s) end collate "C")',
-                reference, type,
-                format(case type when 'bool'::regtype then 'case concat(%s) when ''t'' then ''true'' else ''false'' end'
-                                 when 'bpchar'::regtype then 'rtrim(concat(%s), '' '')'
-                                 else 'concat(%s)' end, reference));
-end;
-
--- The same, escaped as a part of a key, or as a scope.
-create or replace function rowbell.capture_part_sql(type oid, reference text, escape text) returns text
-language sql stable
-begin atomic
-  select case when rowbell.capture_plain_type(type)
-    then format('(case when %1$s is null then null when pg_typeof(%1$s) = %2$s::oid::regtype then %3$s else %4$s(rowbell.text_of(%1$s)) end collate "C")',
-                reference, type,
-                format(case type when 'bool'::regtype then 'case concat(%s) when ''t'' then ''true'' else ''false'' end' else 'concat(%s)' end, reference),
-                escape)
-    else format('%s(%s)', escape, rowbell.capture_text_sql(type, reference)) end;
-end;
+return (select case when t.typtype = 'b' and t.typnamespace = 'pg_catalog'::regnamespace and t.typelem = 0
+                 then format('(case when rowbell.column_is(%s, %L, %s) then %s else %s end collate "C")', (a).attrelid, (a).attname, (a).atttypid,
+                             case when rowbell.capture_plain_type((a).atttypid) or escape is null then '' else escape end || format('(%s::text)', reference),
+                             coalesce(escape, '') || format('(rowbell.text_of(%s))', reference))
+                 else format('(%s(case when %s is not null then concat(%2$s) end) collate "C")', coalesce(escape, ''), reference) end
+          from pg_type t where t.oid = (a).atttypid);
 
 create or replace function rowbell.capture_key_sql(relation oid, key name[], alias text) returns text
 language sql stable
-return (select string_agg(rowbell.capture_part_sql(a.atttypid, format('%s.%I', alias, a.attname), 'rowbell.percent_encode'), ' || ''/'' || ' order by k.i)
+return (select string_agg(rowbell.capture_text_sql(a, format('%s.%I', alias, a.attname), 'rowbell.percent_encode'), ' || ''/'' || ' order by k.i)
           from unnest(key) with ordinality as k(attname, i)
           join pg_attribute a on a.attrelid = relation and a.attname = k.attname and not a.attisdropped);
 
@@ -116,7 +106,7 @@ declare
   -- True of a row whose rendered key may have over 1,024 bytes, told without escaping it: a byte becomes %XX, and outside of
   -- UTF-8 up to three of these. NULL: no key can.
   long_sql constant text := (
-    select format('%s > %s', string_agg(format('octet_length(%s)', rowbell.capture_text_sql(a.atttypid, format('%s.%I', row_ref, a.attname))), ' + '),
+    select format('%s > %s', string_agg(format('octet_length(%s)', rowbell.capture_text_sql(a, format('%s.%I', row_ref, a.attname))), ' + '),
                   (1024 - 40 * cardinality(p.key)) / case getdatabaseencoding() when 'UTF8' then 3 else 9 end)
       from pg_attribute a where a.attrelid = p.relation and a.attname = any (p.key) and not rowbell.capture_plain_type(a.atttypid)
     having count(*) > 0);
@@ -140,7 +130,7 @@ begin
     into strict create_id, update_id, delete_id
     from rowbell.event_types t where t.relation = p.relation;
   if p.scope is not null then
-    scope_sql := rowbell.capture_part_sql(a.atttypid, format('%s.%I', row_ref, p.scope), 'rowbell.scope_of')
+    scope_sql := rowbell.capture_text_sql(a, format('%s.%I', row_ref, p.scope), 'rowbell.scope_of')
       from pg_attribute a where a.attrelid = p.relation and a.attname = p.scope and not a.attisdropped;
     scope_sql := coalesce(scope_sql, format('%s.%I', row_ref, p.scope));   -- gone: the error names it
   end if;
@@ -229,20 +219,23 @@ begin
       p.id, delete_id, case when p.scope is not null then '*' end, p.name);
   end case;
 
+  -- The published table itself is told by its OID here; a partition, a child, or a table that a restore gave another OID, by a look.
   return format($body$%s
 begin
-  if tg_relid <> %s and not rowbell.capture_covers(%s, tg_relid) then
-    return null;
-  end if;%s%s
+  if tg_relid = %s%s then%s
+  elsif rowbell.capture_covers(%s, tg_relid) then%s
+  end if;%s
   return null;
 end $body$,
     case when op = 'update' then E'\ndeclare\n  changed boolean;' when long_sql is not null then E'\ndeclare\n  long boolean;' else '' end,
-    p.relation::oid, p.id,
-    case when keyed and op <> 'truncate' then
-      format($if$
-  if current_setting('rowbell.capture', true) is distinct from 'collection' then%s
-  else%s
-  end if;$if$, each, whole) else whole end,
+    p.relation::oid,
+    case when keyed and op <> 'truncate' then ' and current_setting(''rowbell.capture'', true) is distinct from ''collection''' else '' end,
+    case when keyed and op <> 'truncate' then each else whole end,
+    p.id,
+    case when keyed and op <> 'truncate' then format($if$
+    if current_setting('rowbell.capture', true) is distinct from 'collection' then%s
+    else%s
+    end if;$if$, each, whole) else whole end,
     case when (select i.wake from rowbell.installation i) = 'notify' then $wake$
   if found and rowbell.relays_sleep() then
     perform rowbell.wake_relay();

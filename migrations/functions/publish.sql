@@ -384,3 +384,4 @@ drop function if exists rowbell.publish_end(oid, name, boolean);
 drop function if exists rowbell.publish_proof();
 drop function if exists rowbell.truncate_is_covered(oid, text, text);
 drop function if exists rowbell.capture_functions(oid);
+drop function if exists rowbell.capture_text_sql(oid, text);

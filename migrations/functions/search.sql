@@ -112,7 +112,7 @@ create or replace function rowbell.index_scope_sql(p rowbell.published) returns 
 language sql stable
 return case when p.scope is null then 'null::text'
             else format('rowbell.scope_of(%s)', coalesce(
-              (select rowbell.capture_text_sql(a.atttypid, format('"rowbell$r".%I', p.scope))
+              (select rowbell.capture_text_sql(a, format('"rowbell$r".%I', p.scope))
                  from pg_attribute a where a.attrelid = p.relation and a.attname = p.scope), format('"rowbell$r".%I', p.scope))) end;
 
 -- A query of the present state of some addresses. $1 text[] keys, $2 text the subscription's scope (NULL: all).

@@ -380,7 +380,7 @@ START_TEST(a_drifted_table_is_named_with_the_command_that_mends_it) {
                    "alter table posts rename org to tenant; alter table posts alter v type bigint, alter a type text");
     static const char *const remedy =
         "select coalesce(string_agg(distinct remedy, '; '), 'none') from rowbell.doctor() where subject "
-        "= 'posts'";
+        "= 'public.posts'";
     ck_assert_str_eq(sql_text(admin, remedy), "select rowbell.publish('public.posts', scope => 'tenant', soft_delete "
                                               "=> 'gone', watch => '{v,w}', key => '{b,a}', "
                                               "name => 'articles', webhook => false)");
