@@ -215,8 +215,9 @@ START_TEST(the_next_address_is_tried) {
     struct http_pool *pool = http_pool_new(
         &loop,
         &(struct http_pool_options){.egress = &egress, .max_connections = 10, .opened = on_opened, .ready = on_ready});
-    struct http_target target = {.host = "several.test", .origin = "http://several.test"};
+    struct http_target target = {.host = "several.test"};
     snprintf(target.port, sizeof target.port, "%d", server.port);
+    snprintf(target.origin, sizeof target.origin, "http://several.test:%d", server.port);
     for (int round = 0; round < 2; round++) {
         struct resolver_answer addresses = {.count = 3};
         for (int i = 0; i < 3; i++)

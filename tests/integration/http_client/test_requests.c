@@ -163,7 +163,7 @@ START_TEST(closing_cancels_what_is_in_flight) {
     while (server.requests < 3)
         uv_run(&loop, UV_RUN_ONCE);
     http_client_send(client, &call, on_done, &results[3]); // not written yet
-    call.url = "http://no-such-name.invalid/";
+    call.url = "http://no-such-name.example/";
     http_client_send(client, &call, on_done, &results[4]); // still resolving
     stop();
     for (int i = 0; i < 5; i++) {
