@@ -2,7 +2,7 @@
 FROM debian:bookworm-slim AS build
 RUN apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
       gcc libc6-dev meson ninja-build pkg-config python3 libpq-dev libuv1-dev libhiredis-dev libjson-c-dev \
-      libcurl4-openssl-dev libssl-dev node-llhttp uthash-dev \
+      libcurl4-openssl-dev libc-ares-dev libssl-dev node-llhttp uthash-dev \
     && rm -rf /var/lib/apt/lists/*
 COPY . /src
 RUN meson setup /build /src --prefix=/usr -Dbuildtype=release -Dtests=false \
@@ -19,7 +19,7 @@ CMD ["nginx", "-g", "daemon off;"]
 FROM debian:bookworm-slim AS rowbell
 # curl asks /readyz for the health checks.
 RUN apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-      libpq5 libuv1 libhiredis0.14 libjson-c5 libcurl4 libssl3 ca-certificates curl \
+      libpq5 libuv1 libhiredis0.14 libjson-c5 libcurl4 libc-ares2 libssl3 ca-certificates curl \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /out/usr/bin/ /usr/bin/
 USER nobody

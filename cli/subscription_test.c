@@ -87,9 +87,7 @@ static bool read_endpoint(struct test *test, const PGresult *row) {
                                    "secrets rekey), or connect as the schema's owner");
     free(stored);
     json_object_put(secrets);
-    CURLU *url = curl_url();
-    ok = ok && http_target_parse(url, test->endpoint.url, test->endpoint.allow_http, &test->target, &error);
-    curl_url_cleanup(url);
+    ok = ok && http_target_parse(test->endpoint.url, test->endpoint.allow_http, &test->target, &error);
     if (!ok)
         return step(test, false, "settings", "%s", error.text);
     test->https = strncasecmp(test->endpoint.url, "https:", 6) == 0;
@@ -99,11 +97,10 @@ static bool read_endpoint(struct test *test, const PGresult *row) {
 
 // ---- dns and egress
 
-static void address_text(const struct sockaddr_storage *address, char *ret_text, size_t size) {
-    const void *bytes = address->ss_family == AF_INET6
-                            ? (const void *)&((const struct sockaddr_in6 *)address)->sin6_addr
-                            : (const void *)&((const struct sockaddr_in *)address)->sin_addr;
-    inet_ntop(address->ss_family, bytes, ret_text, (socklen_t)size);
+static void address_text(const union resolver_address *address, char *ret_text, size_t size) {
+    bool v6 = address->any.sa_family == AF_INET6;
+    inet_ntop(address->any.sa_family, v6 ? (const void *)&address->v6.sin6_addr : &address->v4.sin_addr, ret_text,
+              (socklen_t)size);
 }
 
 static void list_addresses(struct test *test, const struct resolver_answer *answer) {
@@ -113,7 +110,7 @@ static void list_addresses(struct test *test, const struct resolver_answer *answ
         char text[INET6_ADDRSTRLEN];
         const char *range = NULL;
         address_text(&answer->addresses[i], text, sizeof(text));
-        bool may = egress_allows(&test->egress, (const struct sockaddr *)&answer->addresses[i], &range);
+        bool may = egress_allows(&test->egress, &answer->addresses[i].any, &range);
         allowed += may;
         buffer_format(&all, "%s%s", i > 0 ? ", " : "", text);
         buffer_format(&judged, "%s%s %s%s", i > 0 ? "; " : "", text, may ? "allowed" : "denied: ", may ? "" : range);
@@ -135,13 +132,13 @@ static void on_resolved(void *arg, const struct resolver_answer *answer, const s
 }
 
 static bool resolve(struct test *test) {
-    struct resolver *resolver = resolver_new(&test->loop);
+    struct resolver *resolver = resolver_get(&test->loop);
     test->done = false;
     test->began_ns = clock_ns();
-    resolver_lookup(resolver, test->target.host, on_resolved, test);
+    resolver_lookup(resolver, test->target.host, false, on_resolved, test);
     while (!test->done)
         uv_run(&test->loop, UV_RUN_ONCE);
-    resolver_close(resolver);
+    resolver_release(resolver);
     uv_run(&test->loop, UV_RUN_DEFAULT);
     return test->passed;
 }
@@ -284,7 +281,9 @@ static bool verdict(struct test *test, struct error *ret_error) {
 bool run_subscription_test(struct cli *cli, struct error *ret_error) {
     struct test test = {.cli = cli};
     PGresult *row = NULL;
-    bool ok = read_egress(&test, ret_error) && secrets_keys(&test.keys, ret_error) &&
+    bool ok = (resolver_set_servers(getenv("ROWBELL_DNS_SERVERS"), ret_error) ||
+               error_wrap(ret_error, "ROWBELL_DNS_SERVERS")) &&
+              read_egress(&test, ret_error) && secrets_keys(&test.keys, ret_error) &&
               cli_connect(cli, CONNECT_FOR_WORK, ret_error) &&
               cli_query(cli, &sql_subscription_test, 1, cli->arguments, &row, ret_error);
     if (ok && PQntuples(row) == 0)

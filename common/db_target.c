@@ -1,32 +1,35 @@
 #include "common/db_target.h"
 #include "common/buffer.h"
 #include "common/memory.h"
+#include "common/resolver.h"
 #include <arpa/inet.h>
 #include <assert.h>
 #include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ADDRESSES = 8, MAX_PARAMETERS = 96 };
-
-// A lookup outlives its target when it cannot be cancelled any more: then target is NULL.
-struct lookup {
-    uv_getaddrinfo_t request;
-    struct db_target *target;
-};
+enum { MAX_PARAMETERS = 96, MAX_ADDRESS_BYTES = 64 };
 
 struct db_target {
     uv_loop_t *loop;
+    struct resolver *resolver;
     char *application_name;
     PQconninfoOption *options; // NULL: the URL cannot be read
-    struct lookup *lookup;
+    struct resolver_wait *wait;
     db_target_started *started;
     void *arg;
     unsigned attempts;
+
+    // While hosts are looked up: the lists of the URL, and what they come to.
+    char *host_list, *address_list, *port_list;
+    int index, places; // of the host; found so far
+    struct buffer hosts, addresses, ports;
+    struct error error; // of the last host that has no address
 };
 
-static const char *option_value(const struct db_target *target, const char *keyword) {
-    for (const PQconninfoOption *option = target->options; option->keyword; option++) {
+static const char *option_value(const PQconninfoOption *options, const char *keyword) {
+    for (const PQconninfoOption *option = options; option && option->keyword; option++) {
         if (strcmp(option->keyword, keyword) == 0)
             return option->val && *option->val ? option->val : NULL;
     }
@@ -41,33 +44,62 @@ static bool port_is_readable(const char *port) {
 struct db_target *db_target_new(uv_loop_t *loop, const char *url, const char *application_name) {
     struct db_target *target = memory_alloc(sizeof(*target));
     target->loop = loop;
+    target->resolver = resolver_get(loop);
     target->application_name = memory_copy_text(application_name ? application_name : "rowbell");
     // libpq's message may quote the URL with its password, so it is not used.
     target->options = PQconninfoParse(url ? url : "", NULL);
-    if (target->options && !port_is_readable(option_value(target, "port"))) {
+    if (target->options && !port_is_readable(option_value(target->options, "port"))) {
         PQconninfoFree(target->options);
         target->options = NULL;
     }
     return target;
 }
 
-// The one name that has to be resolved, or NULL.
-static const char *host_to_resolve(const struct db_target *target) {
-    if (option_value(target, "hostaddr") || option_value(target, "service") || getenv("PGHOSTADDR"))
-        return NULL;
-    const char *host = option_value(target, "host");
-    if (!host)
-        host = getenv("PGHOST");
-    unsigned char address[sizeof(struct in6_addr)];
-    if (!host || !*host || *host == '/' || *host == '@' || strchr(host, ',') ||
-        inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1)
-        return NULL;
-    return host;
+// What libpq would take where the URL says nothing: variables, and the service file.
+static PQconninfoOption *defaults_read(const struct db_target *target) {
+    const char *service = option_value(target->options, "service");
+    char *before = memory_copy_text(getenv("PGSERVICE"));
+    if (service)
+        setenv("PGSERVICE", service, 1);
+    PQconninfoOption *defaults = PQconndefaults();
+    if (service && before)
+        setenv("PGSERVICE", before, 1);
+    else if (service)
+        unsetenv("PGSERVICE");
+    free(before);
+    return defaults;
 }
 
-// addresses "192.0.2.1,192.0.2.2" with hosts "db,db" (libpq wants one host for each, to check certificates against), or
-// both NULL.
-static void handshake_start(struct db_target *target, const char *addresses, const char *hosts) {
+static char *list_copy(const struct db_target *target, const PQconninfoOption *defaults, const char *keyword) {
+    const char *given = option_value(target->options, keyword);
+    return memory_copy_text(given ? given : option_value(defaults, keyword));
+}
+
+// The item of a list with commas; "" where it has none.
+static void list_item(const char *list, int index, char *ret_item, size_t size) {
+    for (; list && index > 0; index--) {
+        list = strchr(list, ',');
+        list = list ? list + 1 : NULL;
+    }
+    snprintf(ret_item, size, "%.*s", list ? (int)strcspn(list, ",") : 0, list ? list : "");
+}
+
+static void lists_free(struct db_target *target) {
+    free(target->host_list);
+    free(target->address_list);
+    free(target->port_list);
+    target->host_list = target->address_list = target->port_list = NULL;
+    buffer_free(&target->hosts);
+    buffer_free(&target->addresses);
+    buffer_free(&target->ports);
+}
+
+// The lists say "192.0.2.1,192.0.2.2" with hosts "db,db" (libpq wants one host for each, to check certificates
+// against); empty ones leave it to the URL.
+static void handshake_start(struct db_target *target) {
+    const char *hosts = target->places > 0 ? buffer_cstr(&target->hosts) : NULL;
+    const char *addresses = hosts ? buffer_cstr(&target->addresses) : NULL;
+    const char *ports = hosts && target->port_list ? buffer_cstr(&target->ports) : NULL;
     const char *keywords[MAX_PARAMETERS];
     const char *values[MAX_PARAMETERS];
     int count = 0;
@@ -85,6 +117,7 @@ static void handshake_start(struct db_target *target, const char *addresses, con
         {"gssencmode", "disable"}, // its negotiation blocks
         {"host", hosts},
         {"hostaddr", addresses},
+        {"port", ports},
     };
     for (size_t i = 0; i < sizeof(ours) / sizeof(*ours); i++) {
         if (ours[i][1]) {
@@ -95,6 +128,7 @@ static void handshake_start(struct db_target *target, const char *addresses, con
     keywords[count] = NULL;
     values[count] = NULL;
     PGconn *pg = PQconnectStartParams(keywords, values, 0);
+    lists_free(target);
     if (pg) {
         target->started(target->arg, pg, NULL);
         return;
@@ -104,83 +138,118 @@ static void handshake_start(struct db_target *target, const char *addresses, con
     target->started(target->arg, NULL, &error);
 }
 
-static void on_looked_up(uv_getaddrinfo_t *request, int status, struct addrinfo *found) {
-    struct lookup *lookup = (struct lookup *)request;
-    struct db_target *target = lookup->target;
-    free(lookup);
-    if (!target) {
-        uv_freeaddrinfo(found);
-        return;
-    }
-    target->lookup = NULL;
-    const char *host = host_to_resolve(target);
-    if (status < 0) {
-        struct error error;
-        error_set(&error, ERROR_CONNECT, "resolve host \"%s\": %s", host, uv_strerror(status));
-        target->started(target->arg, NULL, &error);
-        return;
-    }
-    char texts[MAX_ADDRESSES][NI_MAXHOST];
-    unsigned count = 0;
-    for (const struct addrinfo *entry = found; entry && count < MAX_ADDRESSES; entry = entry->ai_next) {
-        if (getnameinfo(entry->ai_addr, entry->ai_addrlen, texts[count], NI_MAXHOST, NULL, 0, NI_NUMERICHOST) == 0)
-            count++;
-    }
-    uv_freeaddrinfo(found);
+static void place_add(struct db_target *target, const char *host, const char *address) {
+    const char *comma = target->places++ > 0 ? "," : "";
+    char port[16];
+    list_item(target->port_list, strchr(target->port_list ? target->port_list : "", ',') ? target->index : 0, port,
+              sizeof port);
+    buffer_format(&target->hosts, "%s%s", comma, host);
+    buffer_format(&target->addresses, "%s%s", comma, address);
+    buffer_format(&target->ports, "%s%s", comma, port);
+}
+
+static void hosts_look_up(struct db_target *target);
+
+static void on_looked_up(void *arg, const struct resolver_answer *answer, const struct error *error) {
+    struct db_target *target = arg;
+    char host[NI_MAXHOST];
+    target->wait = NULL;
+    list_item(target->host_list, target->index, host, sizeof host);
+    if (error)
+        target->error = *error;
     // Each try starts with another address: a black-holed first one must not hide the second behind our timer for ever.
-    struct buffer addresses = {0}, hosts = {0};
-    for (unsigned i = 0; i < count; i++) {
-        buffer_format(&addresses, "%s%s", i ? "," : "", texts[(i + target->attempts) % count]);
-        buffer_format(&hosts, "%s%s", i ? "," : "", host);
+    for (size_t i = 0; answer && i < answer->count; i++) {
+        const union resolver_address *address = &answer->addresses[(i + target->attempts) % answer->count];
+        char text[MAX_ADDRESS_BYTES];
+        socklen_t size = address->any.sa_family == AF_INET6 ? sizeof address->v6 : sizeof address->v4;
+        if (getnameinfo(&address->any, size, text, sizeof text, NULL, 0, NI_NUMERICHOST) == 0)
+            place_add(target, host, text);
+    }
+    target->index++;
+    hosts_look_up(target);
+}
+
+static int list_count(const char *list) {
+    int count = 1;
+    for (; *list; list++)
+        count += *list == ',';
+    return count;
+}
+
+// Neither a socket's directory nor an address.
+static bool is_name(const char *host) {
+    unsigned char address[sizeof(struct in_addr)];
+    return *host && *host != '/' && *host != '@' && !strchr(host, ':') && inet_pton(AF_INET, host, address) != 1;
+}
+
+// Goes on with the next of the list that is a name.
+static void hosts_look_up(struct db_target *target) {
+    for (int count = list_count(target->host_list); target->index < count; target->index++) {
+        char host[NI_MAXHOST], address[MAX_ADDRESS_BYTES];
+        list_item(target->host_list, target->index, host, sizeof host);
+        list_item(target->address_list, target->index, address, sizeof address);
+        if (!*address && is_name(host)) {
+            target->wait = resolver_lookup(target->resolver, host, true, on_looked_up, target);
+            return;
+        }
+        place_add(target, host, address);
     }
     target->attempts++;
-    handshake_start(target, count ? addresses.bytes : NULL, count ? hosts.bytes : NULL);
-    buffer_free(&addresses);
-    buffer_free(&hosts);
+    if (target->places > 0) {
+        handshake_start(target);
+        return;
+    }
+    lists_free(target);
+    target->started(target->arg, NULL, &target->error);
+}
+
+static bool any_name(const struct db_target *target) {
+    int count = target->host_list ? list_count(target->host_list) : 0;
+    for (int i = 0; i < count; i++) {
+        char host[NI_MAXHOST], address[MAX_ADDRESS_BYTES];
+        list_item(target->host_list, i, host, sizeof host);
+        list_item(target->address_list, i, address, sizeof address);
+        if (!*address && is_name(host))
+            return true;
+    }
+    return false;
 }
 
 void db_target_connect(struct db_target *target, db_target_started *started, void *arg) {
-    assert(!target->lookup);
+    assert(!target->wait);
     target->started = started;
     target->arg = arg;
-    struct error error;
     if (!target->options) {
+        struct error error;
         error_set(&error, ERROR_USAGE,
                   "the database URL is malformed: expected postgres://user:password@host:port/database, with special "
                   "characters of user and password percent-encoded");
         started(arg, NULL, &error);
         return;
     }
-    const char *host = host_to_resolve(target);
-    if (!host) {
-        handshake_start(target, NULL, NULL);
-        return;
-    }
-    struct lookup *lookup = memory_alloc(sizeof(*lookup));
-    lookup->target = target;
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    int status = uv_getaddrinfo(target->loop, &lookup->request, on_looked_up, host, NULL, &hints);
-    if (status < 0) {
-        free(lookup);
-        error_set(&error, ERROR_CONNECT, "resolve host \"%s\": %s", host, uv_strerror(status));
-        started(arg, NULL, &error);
-        return;
-    }
-    target->lookup = lookup;
+    PQconninfoOption *defaults = defaults_read(target);
+    target->host_list = list_copy(target, defaults, "host");
+    target->address_list = list_copy(target, defaults, "hostaddr");
+    target->port_list = list_copy(target, defaults, "port");
+    PQconninfoFree(defaults);
+    target->index = target->places = 0;
+    if (any_name(target))
+        hosts_look_up(target);
+    else
+        handshake_start(target);
 }
 
 void db_target_cancel(struct db_target *target) {
-    if (!target->lookup)
-        return;
-    target->lookup->target = NULL;
-    uv_cancel((uv_req_t *)&target->lookup->request);
-    target->lookup = NULL;
+    resolver_cancel(target->wait);
+    target->wait = NULL;
+    lists_free(target);
 }
 
 void db_target_free(struct db_target *target) {
     if (!target)
         return;
     db_target_cancel(target);
+    resolver_release(target->resolver);
     PQconninfoFree(target->options);
     free(target->application_name);
     free(target);

@@ -1,7 +1,7 @@
-// db_target: where a connection goes. It reads the URL once, resolves a host name off the loop, and starts libpq's
-// non-blocking handshake with the addresses, so that nothing in this process ever waits for a name server.
+// db_target: where a connection goes. It reads the URL once, looks up its host names (resolver.h), and starts
+// libpq's non-blocking handshake with the addresses, so that nothing in this process ever waits for a name server.
 //
-// Left to libpq as they are: unix sockets, IP literals, hostaddr, lists of hosts, service files.
+// Left to libpq as they are: unix sockets, IP literals, hostaddr. A host of a list that has no address is left out.
 #pragma once
 #include "common/error.h"
 #include <libpq-fe.h>

@@ -51,8 +51,7 @@ struct call {
     void *arg;
     uint64_t started_ns;
     unsigned deadline_ms, connect_ms;
-    bool resolving; // the resolver will still call back
-    bool finished;  // done was called
+    struct resolver_wait *wait; // for the address
 
     struct known_url *url;
     char *ca_pem, *certificate_pem, *key_pem; // owned; NULL
@@ -68,12 +67,11 @@ struct http_client {
     uv_loop_t *loop;
     struct http_pool *pool;
     struct known_url *known_urls;
-    CURLU *url_parser;
     struct resolver *resolver;
     const struct egress_policy *egress;
     char *user_agent;
     uv_timer_t deferred; // calls that failed inside http_client_send, and closing
-    struct call *active; // until done was called and the resolver let go
+    struct call *active; // until done was called
     struct call *free_calls;
     struct call *failed;
     size_t in_flight;
@@ -130,11 +128,11 @@ static void call_finish(struct call *call) {
     outcome->response_head = answer->head;
     outcome->answer = answer->whole_max_bytes ? buffer_cstr(&answer->body) : NULL;
     outcome->answer_length = answer->body.length;
-    call->finished = true;
+    resolver_cancel(call->wait);
+    call->wait = NULL;
     client->in_flight--;
     call->done(call->arg, outcome);
-    if (!call->resolving)
-        call_release(call);
+    call_release(call);
 }
 
 __attribute__((format(printf, 3, 4))) static void set_failure(struct call *call, enum http_failure failure,
@@ -248,9 +246,9 @@ static void on_opened(void *user) {
 
 static void on_deadline(uv_timer_t *timer) {
     struct call *call = timer->data;
-    const struct http_target *target = &call->url->target;
     if (!call->connection) {
-        set_failure(call, HTTP_TIMEOUT, "no result after %u ms, resolving %.100s", call->deadline_ms, target->host);
+        set_failure(call, HTTP_DNS, "dns timeout: %.100s: no address after %u ms", call->url->target.host,
+                    call->deadline_ms);
     } else {
         const struct http_connection_facts *facts = http_connection_facts(call->connection);
         const char *phase = call->answer.header_bytes > 0 ? "while the answer was read"
@@ -283,7 +281,6 @@ static struct call *call_take(struct http_client *client) {
         call = call_new(client);
     DL_APPEND(client->active, call);
     client->in_flight++;
-    call->resolving = call->finished = false;
     call->outcome.failure = HTTP_OK;
     call->outcome.dns_ms = call->outcome.connect_ms = call->outcome.tls_ms = call->outcome.first_byte_ms = -1;
     call->outcome.peer[0] = call->outcome.error[0] = '\0';
@@ -308,7 +305,7 @@ static bool call_set_url(struct call *call, const struct http_call *spec, struct
     HASH_FIND_STR(client->known_urls, spec->url, url);
     if (!url || (!url->target.secure && !spec->allow_http)) {
         struct http_target target;
-        if (!http_target_parse(client->url_parser, spec->url, spec->allow_http, &target, ret_error))
+        if (!http_target_parse(spec->url, spec->allow_http, &target, ret_error))
             return false;
         if (HASH_COUNT(client->known_urls) >= MAX_KNOWN_URLS)
             forget_oldest_url(client);
@@ -373,7 +370,7 @@ static void call_begin(struct call *call, struct resolver_answer *answer) {
     const char *rule = NULL;
     size_t allowed = 0;
     for (size_t i = 0; i < answer->count; i++)
-        if (egress_allows(client->egress, (const struct sockaddr *)&answer->addresses[i], &rule))
+        if (egress_allows(client->egress, &answer->addresses[i].any, &rule))
             answer->addresses[allowed++] = answer->addresses[i];
     answer->count = allowed;
     if (allowed == 0) {
@@ -399,11 +396,7 @@ static void call_begin(struct call *call, struct resolver_answer *answer) {
 
 static void on_resolved(void *arg, const struct resolver_answer *answer, const struct error *error) {
     struct call *call = arg;
-    call->resolving = false;
-    if (call->finished) { // its deadline passed, or the client closes
-        call_release(call);
-        return;
-    }
+    call->wait = NULL;
     call->outcome.dns_ms = ms_since(call->started_ns);
     if (answer) {
         struct resolver_answer copy = *answer;
@@ -439,9 +432,17 @@ void http_client_send(struct http_client *client, const struct http_call *spec, 
         call->outcome.dns_ms = 0;
         call_begin(call, &answer);
     } else {
-        call->resolving = true;
-        resolver_lookup(client->resolver, call->url->target.host, on_resolved, call);
+        call->wait = resolver_lookup(client->resolver, call->url->target.host, false, on_resolved, call);
     }
+}
+
+unsigned http_client_wait_ms(struct http_client *client, const char *url) {
+    struct http_target target;
+    struct known_url *known;
+    HASH_FIND_STR(client->known_urls, url, known);
+    if (!known && !http_target_parse(url, true, &target, NULL))
+        return 0; // the call says why
+    return resolver_wait_ms(client->resolver, known ? known->target.host : target.host);
 }
 
 size_t http_client_in_flight(const struct http_client *client) {
@@ -493,13 +494,10 @@ static void cancel_calls(struct http_client *client) {
     struct call *call;
     struct call *next;
     DL_FOREACH_SAFE(client->active, call, next) {
-        if (call->finished)
-            continue;
         let_go(call, false);
         set_failure(call, HTTP_CANCELLED, "the process is closing");
         call_finish(call);
     }
-    resolver_close(client->resolver); // lets go of those that were resolving
 }
 
 static void tear_down(struct http_client *client) {
@@ -507,7 +505,7 @@ static void tear_down(struct http_client *client) {
     for (struct call *call = client->free_calls; call; call = call->next_free)
         uv_close((uv_handle_t *)&call->deadline, on_call_timer_closed);
     http_pool_close(client->pool, on_handle_closed, client);
-    curl_url_cleanup(client->url_parser);
+    resolver_release(client->resolver);
     uv_close((uv_handle_t *)&client->deferred, on_client_timer_closed);
 }
 
@@ -536,8 +534,7 @@ struct http_client *http_client_new(uv_loop_t *loop, const struct http_client_op
     client->loop = loop;
     client->egress = options->egress;
     client->user_agent = memory_copy_text(options->user_agent);
-    client->resolver = resolver_new(loop);
-    client->url_parser = curl_url();
+    client->resolver = resolver_get(loop);
     client->pool =
         http_pool_new(loop, &(struct http_pool_options){
                                 .egress = options->egress,
@@ -547,7 +544,6 @@ struct http_client *http_client_new(uv_loop_t *loop, const struct http_client_op
                                 .opened = on_opened,
                                 .ready = on_ready,
                             });
-    assert(client->url_parser);
     uv_timer_init(loop, &client->deferred);
     client->deferred.data = client;
     client->handles = 2;

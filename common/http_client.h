@@ -72,11 +72,14 @@ typedef void http_done(void *arg,
 
 struct http_client *http_client_new(uv_loop_t *loop, const struct http_client_options *options);
 void http_client_send(struct http_client *client, const struct http_call *call, http_done *done, void *arg);
+// 0: the address of the URL's host is known, or why there is none: a call would not wait for it. Else it is being
+// looked up, and it is worth asking again in so many milliseconds.
+unsigned http_client_wait_ms(struct http_client *client, const char *url);
 size_t http_client_in_flight(const struct http_client *client);
 uint64_t http_client_connections_opened(const struct http_client *client); // since the start
 void http_client_close(struct http_client *client, void (*on_closed)(void *arg),
                        void *arg); // calls in flight: HTTP_CANCELLED
 
-// https (or http when allowed), a host in ASCII, no user info, no fragment, at most 2,048 bytes: else ERROR_USAGE
-// saying what and why.
+// https (or http when allowed), a host that every reader reads alike (common/http_target.h), no user, no fragment, at
+// most 2,048 bytes: else ERROR_USAGE saying what and why.
 bool http_url_check(const char *url, bool allow_http, struct error *ret_error);

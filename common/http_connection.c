@@ -53,8 +53,8 @@ struct http_connection {
     struct http_connection_facts facts;
     const char *egress_rule; // what opening a socket was denied for
     bool secure;
-    struct buffer pin, dotted_pin;
-    struct curl_slist pins[2];
+    struct buffer pin;
+    struct curl_slist pins;
     char curl_error[CURL_ERROR_SIZE];
 };
 
@@ -171,7 +171,6 @@ static void connection_close(struct http_connection *connection) {
     if (connection->watch)
         curl_watch_close(connection->watch);
     buffer_free(&connection->pin);
-    buffer_free(&connection->dotted_pin);
     free(connection);
     pool->connections--;
     if (--origin->connections == 0) {
@@ -369,32 +368,24 @@ static void on_connected(void *easy_private, CURLcode code) {
     connection->pool->options.opened(connection->user);
 }
 
-static void pin_write(struct buffer *pin, const char *host, const struct http_connect *to) {
-    buffer_format(pin, "+%s:%s:", host, to->target->port);
-    for (size_t i = 0; i < to->addresses->count; i++) {
-        const struct sockaddr_storage *address = &to->addresses->addresses[i];
-        char text[INET6_ADDRSTRLEN];
-        bool v6 = address->ss_family == AF_INET6;
-        const void *bytes = v6 ? (const void *)&((const struct sockaddr_in6 *)address)->sin6_addr
-                               : (const void *)&((const struct sockaddr_in *)address)->sin_addr;
-        inet_ntop(address->ss_family, bytes, text, sizeof text);
-        buffer_format(pin, v6 ? "%s[%s]" : "%s%s", i == 0 ? "" : ",", text);
-    }
-}
-
+// What was judged is what is connected to: libcurl looks nothing up.
 static void set_pins(struct http_connection *connection, const struct http_connect *to) {
+    struct buffer *pin = &connection->pin;
     if (to->target->literal) {
         curl_easy_setopt(connection->easy, CURLOPT_RESOLVE, (struct curl_slist *)NULL);
         return;
     }
-    pin_write(&connection->pin, to->target->host, to);
-    connection->pins[0].data = connection->pin.bytes;
-    if (to->target->dotted[0]) {
-        pin_write(&connection->dotted_pin, to->target->dotted, to);
-        connection->pins[1].data = connection->dotted_pin.bytes;
-        connection->pins[0].next = &connection->pins[1];
+    buffer_format(pin, "+%s:%s:", to->target->host, to->target->port);
+    for (size_t i = 0; i < to->addresses->count; i++) {
+        const union resolver_address *address = &to->addresses->addresses[i];
+        char text[INET6_ADDRSTRLEN];
+        bool v6 = address->any.sa_family == AF_INET6;
+        inet_ntop(address->any.sa_family, v6 ? (const void *)&address->v6.sin6_addr : &address->v4.sin_addr, text,
+                  sizeof text);
+        buffer_format(pin, v6 ? "%s[%s]" : "%s%s", i == 0 ? "" : ",", text);
     }
-    curl_easy_setopt(connection->easy, CURLOPT_RESOLVE, connection->pins);
+    connection->pins.data = pin->bytes;
+    curl_easy_setopt(connection->easy, CURLOPT_RESOLVE, &connection->pins);
 }
 
 // A handle is used again for other settings.
@@ -424,11 +415,7 @@ struct http_connection *http_pool_connect(struct http_pool *pool, const struct h
     connection->began_ns = clock_ns();
 
     CURL *easy = connection->easy = easy_take(pool);
-    char url[sizeof to->target->origin + sizeof to->target->dotted];
-    const char *host = to->target->dotted[0] ? to->target->dotted : to->target->host;
-    snprintf(url, sizeof url, strchr(host, ':') ? "http%s://[%s]:%s/" : "http%s://%s:%s/",
-             to->target->secure ? "s" : "", host, to->target->port);
-    curl_easy_setopt(easy, CURLOPT_URL, url);
+    curl_easy_setopt(easy, CURLOPT_URL, to->target->origin);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, connection);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, connection->curl_error);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, on_open_socket);

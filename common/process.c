@@ -1,6 +1,7 @@
 #include "common/process.h"
 #include "common/admin_endpoint.h"
 #include "common/log.h"
+#include "common/resolver.h"
 #include <assert.h>
 #include <signal.h>
 #include <stdio.h>
@@ -109,6 +110,10 @@ bool process_init(struct process *process, const struct config_program *program,
         return false;
     if (process->config->database_url == NULL) {
         error_set(&error, ERROR_USAGE, "no database: give --database-url or set DATABASE_URL");
+        goto failed;
+    }
+    if (!resolver_set_servers(process->config->dns_servers, &error)) {
+        error_wrap(&error, "--dns-servers");
         goto failed;
     }
     start_log(process);

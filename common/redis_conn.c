@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/memory.h"
+#include "common/resolver.h"
 #include <assert.h>
 #include <curl/curl.h>
 #include <hiredis/async.h>
@@ -46,12 +47,6 @@ struct redis_address {
     char *database;
 };
 
-// Outlives its connection when it cannot be cancelled any more: then conn is NULL.
-struct lookup {
-    uv_getaddrinfo_t request;
-    struct redis_conn *conn;
-};
-
 // The adapter: what hiredis calls ev.data. Outlives the context until libuv has let go of the socket.
 struct watch {
     uv_poll_t poll;
@@ -68,7 +63,8 @@ struct redis_conn {
     struct error url_error;
     struct redis_address address;
     enum conn_state state;
-    struct lookup *lookup;
+    struct resolver *resolver;
+    struct resolver_wait *wait;
     redisAsyncContext *context;
     uv_timer_t timer; // waiting: the backoff; until up: the connect timeout; up: silence
     uv_idle_t soon;   // delivers on_down outside of any call
@@ -452,71 +448,41 @@ static void conn_open(struct redis_conn *conn, const char *ip) {
     }
 }
 
-static void on_looked_up(uv_getaddrinfo_t *request, int status, struct addrinfo *found) {
-    struct lookup *lookup = (struct lookup *)request;
-    struct redis_conn *conn = lookup->conn;
-    free(lookup);
-    if (!conn) {
-        uv_freeaddrinfo(found);
-        return;
-    }
-    conn->lookup = NULL;
-    struct error error;
-    unsigned count = 0;
-    for (const struct addrinfo *entry = found; entry; entry = entry->ai_next)
-        count++;
-    if (status < 0 || count == 0) {
-        error_set(&error, ERROR_CONNECT, "resolve host \"%s\": %s", conn->address.host,
-                  status < 0 ? uv_strerror(status) : "no address");
-        uv_freeaddrinfo(found);
-        conn_drop(conn, &error);
+static void on_looked_up(void *arg, const struct resolver_answer *answer, const struct error *error) {
+    struct redis_conn *conn = arg;
+    conn->wait = NULL;
+    if (!answer) {
+        conn_drop(conn, error);
         return;
     }
     // Each try takes the next address.
-    const struct addrinfo *entry = found;
-    for (unsigned i = conn->attempts++ % count; i > 0; i--)
-        entry = entry->ai_next;
+    const union resolver_address *address = &answer->addresses[conn->attempts++ % answer->count];
     char ip[NI_MAXHOST];
-    int failed = getnameinfo(entry->ai_addr, entry->ai_addrlen, ip, sizeof(ip), NULL, 0, NI_NUMERICHOST);
-    uv_freeaddrinfo(found);
-    if (failed) {
-        error_set(&error, ERROR_CONNECT, "resolve host \"%s\": no address", conn->address.host);
-        conn_drop(conn, &error);
+    socklen_t size = address->any.sa_family == AF_INET6 ? sizeof address->v6 : sizeof address->v4;
+    if (getnameinfo(&address->any, size, ip, sizeof(ip), NULL, 0, NI_NUMERICHOST) == 0) {
+        conn_open(conn, ip);
         return;
     }
-    conn_open(conn, ip);
+    struct error unreadable;
+    error_set(&unreadable, ERROR_CONNECT, "the address of %s cannot be written", conn->address.host);
+    conn_drop(conn, &unreadable);
 }
 
 static void conn_start(struct redis_conn *conn) {
     conn->state = STATE_RESOLVING;
     timer_start(conn, CONNECT_TIMEOUT_MS);
-    if (!conn->url_good) {
+    if (conn->url_good)
+        conn->wait = resolver_lookup(conn->resolver, conn->address.host, true, on_looked_up, conn);
+    else
         conn_drop(conn, &conn->url_error);
-        return;
-    }
-    struct lookup *lookup = memory_alloc(sizeof(*lookup));
-    lookup->conn = conn;
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    int status = uv_getaddrinfo(conn->loop, &lookup->request, on_looked_up, conn->address.host, NULL, &hints);
-    if (status < 0) {
-        free(lookup);
-        struct error error;
-        error_set(&error, ERROR_CONNECT, "resolve host \"%s\": %s", conn->address.host, uv_strerror(status));
-        conn_drop(conn, &error);
-        return;
-    }
-    conn->lookup = lookup;
 }
 
 // ---- losing and closing
 
 static void conn_disconnect(struct redis_conn *conn) {
     uv_timer_stop(&conn->timer);
-    if (conn->lookup) {
-        conn->lookup->conn = NULL;
-        uv_cancel((uv_req_t *)&conn->lookup->request);
-        conn->lookup = NULL;
-    }
+    resolver_cancel(conn->wait);
+    conn->wait = NULL;
     if (conn->context) {
         // From inside a reply's callback hiredis frees it afterwards.
         redisAsyncContext *context = conn->context;
@@ -532,6 +498,7 @@ static void on_handle_closed(uv_handle_t *handle) {
         return;
     void (*on_closed)(void *) = conn->on_closed;
     void *arg = conn->closed_arg;
+    resolver_release(conn->resolver);
     address_free(&conn->address);
     free((char *)conn->options.channel);
     free(conn);
@@ -600,6 +567,7 @@ struct redis_conn *redis_conn_new(uv_loop_t *loop, const struct redis_conn_optio
     conn->options = *options;
     conn->options.url = NULL;
     conn->options.channel = memory_copy_text(options->channel);
+    conn->resolver = resolver_get(loop);
     conn->url_good = address_read(&conn->address, options->url, &conn->url_error);
     conn->backoff = (struct backoff){.first_ms = BACKOFF_FIRST_MS, .most_ms = BACKOFF_MOST_MS};
     uv_timer_init(loop, &conn->timer);

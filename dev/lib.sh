@@ -15,7 +15,7 @@ packages_for() {
     case $1 in
     build)
         printf '%s\n' gcc libc6-dev meson ninja-build pkg-config python3 libpq-dev libuv1-dev libhiredis-dev libjson-c-dev \
-            libcurl4-openssl-dev libssl-dev uthash-dev check
+            libcurl4-openssl-dev libc-ares-dev libssl-dev uthash-dev check
         if package_known libllhttp-dev; then echo libllhttp-dev; else echo node-llhttp; fi
         ;;
     run) printf '%s\n' postgresql redis-server curl util-linux ;;

@@ -219,6 +219,15 @@ static int slots_of(const struct endpoint *endpoint, uint64_t shards, uint64_t n
     return endpoint->failing ? slots : least(slots, pace_ramp_allows(&endpoint->ramp, now_ms));
 }
 
+// True while its host is looked up: that holds no slot, and it is asked about again soon.
+static bool waits_for_name(const struct endpoint_table *table, struct endpoint *endpoint, uint64_t now_ms) {
+    const struct sink *sink = table->sink;
+    unsigned wait_ms = sink->wait_ms ? sink->wait_ms(sink->arg, &endpoint->version->subscription) : 0;
+    if (wait_ms > 0)
+        endpoint->quiet_until_ms = now_ms + wait_ms;
+    return wait_ms > 0;
+}
+
 size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int free_slots, uint64_t now_ms,
                        struct job_claim *ret_claims, size_t most) {
     int wanting = 0;
@@ -234,7 +243,7 @@ size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int free_s
     struct endpoint *endpoint = start;
     do {
         int slots = least(least(slots_of(endpoint, shards, now_ms), share), free_slots);
-        if (slots > 0) {
+        if (slots > 0 && !waits_for_name(table, endpoint, now_ms)) {
             endpoint->claim = (struct job_claim){.subscription_id = endpoint->id,
                                                  .slots = slots,
                                                  .lease_ms = endpoint->version->deadline_ms + ENDPOINT_LEASE_MARGIN_MS,

@@ -163,6 +163,8 @@ struct attempt_outcome outcome_by_policy(const struct http_outcome *http, const 
         outcome.verdict = failure_rules[http->failure].verdict;
         outcome.class = failure_rules[http->failure].class;
         outcome.error = http->error;
+        if (http->failure == HTTP_DNS) // the log of attempts has its code
+            outcome.response_head = http->error;
     }
     return outcome;
 }

@@ -81,6 +81,9 @@ struct sink {
     // subscription is answered CLASS_REJECTED with it.
     bool (*prepare)(void *arg, struct subscription *subscription, struct error *ret_error);
     void (*forget)(void *arg, struct subscription *subscription);
+    // 0: send would not wait for a host's address. Else it is being looked up, without holding a slot, and it is worth
+    // asking again in so many milliseconds. May be NULL.
+    unsigned (*wait_ms)(void *arg, const struct subscription *subscription);
     void (*send)(void *arg, const struct delivery *delivery, sink_done *done, void *done_arg);
     // The process is stopping: what takes long may be ended as unsent. May be NULL.
     void (*drain)(void *arg);

@@ -50,6 +50,12 @@ static void webhook_forget(void *arg, struct subscription *subscription) {
     subscription->sink_state = NULL;
 }
 
+static unsigned webhook_wait_ms(void *arg, const struct subscription *subscription) {
+    const struct webhook *webhook = arg;
+    const struct webhook_endpoint *endpoint = subscription->sink_state;
+    return endpoint ? http_client_wait_ms(webhook->client, endpoint->url) : 0;
+}
+
 // ---- sending
 
 static void on_answer(void *arg, const struct http_outcome *http) {
@@ -148,6 +154,7 @@ bool sink_webhook_init(struct sink *ret_sink, uv_loop_t *loop, const struct sink
         .arg = webhook,
         .prepare = webhook_prepare,
         .forget = webhook_forget,
+        .wait_ms = webhook_wait_ms,
         .send = webhook_send,
         .close = webhook_close,
     };

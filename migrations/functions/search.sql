@@ -512,7 +512,7 @@ begin
     raise exception 'rowbell.add_index: target postgres has no url, authorization or index' using errcode = 'invalid_parameter_value',
       hint = 'Its documents are in rowbell.search of this database.';
   end if;
-  if target <> 'postgres' and (url is null or length(url) > 2048 or url !~* '^https?://[^/?#@\s\\]+(/[^?#\s]*)?$') then
+  if target <> 'postgres' and (rowbell.url_problem(url) is not null or url ~ '\?') then
     raise exception 'rowbell.add_index: % is not the URL of a search engine', coalesce(quote_literal(left(url, 200)), 'NULL')
       using errcode = 'invalid_parameter_value', hint = 'Give https://host or https://host/path: no user name, no query.';
   end if;

@@ -76,10 +76,8 @@ begin
                   'statuses, ca, client_certificate, client_key; ordered, condition, secret', option);
   end if;
 
-  if jsonb_typeof(settings -> 'url') is distinct from 'string' or length(url) > 2048
-     or url !~* '^https?://[^/?#@\s\\]+([/?][^#\s]*)?$' then
-    return format('%s is not a URL for a webhook: give https://host/path, with no user name, no fragment, no white space, at most '
-                  '2048 characters', coalesce(quote_literal(left(url, 200)), 'NULL'));
+  if jsonb_typeof(settings -> 'url') is distinct from 'string' or rowbell.url_problem(url) is not null then
+    return format('%s is not a URL for a webhook: %s', coalesce(quote_literal(left(url, 200)), 'NULL'), rowbell.url_problem(url));
   end if;
   if jsonb_typeof(settings -> 'allow_http') <> 'boolean' then
     return 'allow_http must be true or false';

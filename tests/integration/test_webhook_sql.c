@@ -1,5 +1,6 @@
 // Webhooks as applications and the CLI manage them: the SQL functions.
 #include "tests/support/fixture.h"
+#include "tests/support/urls.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,9 +217,34 @@ START_TEST(an_operator_sees_sealed_secrets_only) {
 }
 END_TEST
 
+static const char *url_problem(const char *url) {
+    PGresult *result = PQexecParams(conn, "select rowbell.url_problem($1)", 1, NULL, &url, NULL, NULL, 0);
+    ck_assert_msg(PQresultStatus(result) == PGRES_TUPLES_OK, "%s: %s", url, PQerrorMessage(conn));
+    const char *text = PQgetisnull(result, 0, 0) ? NULL : "refused";
+    PQclear(result);
+    return text;
+}
+
+// The same table as in C (tests/unit/common/test_http_target.c).
+START_TEST(a_url_that_is_read_in_two_ways_is_refused) {
+    set_up();
+    for (size_t i = 0; i < sizeof good_urls / sizeof *good_urls; i++)
+        ck_assert_msg(!url_problem(good_urls[i]), "refused: %s", good_urls[i]);
+    for (size_t i = 0; i < sizeof bad_urls / sizeof *bad_urls; i++)
+        ck_assert_msg(url_problem(bad_urls[i]), "accepted: %s", bad_urls[i]);
+    ck_assert_str_eq(sql_error(conn, "select rowbell.add_webhook('w', 'https://080/', '{*}')"), "22023");
+    add("w", "{}");
+    ck_assert_str_eq(sql_error(conn, "select rowbell.set_webhook('w', '{\"url\": \"https://127.1/\"}')"), "22023");
+    ck_assert_str_eq(sql_error(conn, "select rowbell.add_index('i', '{posts}', null, '{\"target\": \"opensearch\", "
+                                     "\"url\": \"https://0x7f.1/\"}')"),
+                     "22023");
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *sql = suite_case(suite, "sql", 30);
     tcase_add_loop_test(sql, options_are_checked_when_they_are_stored, 0, (int)(sizeof options / sizeof *options));
+    tcase_add_test(sql, a_url_that_is_read_in_two_ways_is_refused);
     tcase_add_test(sql, settings_change_and_go_back);
     tcase_add_test(sql, rotation_keeps_the_old_secret_until_the_grace_ends);
     tcase_add_test(sql, rotations_have_limits);

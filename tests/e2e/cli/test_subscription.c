@@ -143,7 +143,7 @@ START_TEST(test_subscription_test) {
     unsetenv("ROWBELL_SECRET_KEY");
     add_endpoint("nowhere", "http://no-such-host.invalid/");
     expect_status(RUN("subscription", "test", "nowhere"), 1);
-    expect_text(out, "dns       FAILED  resolve no-such-host.invalid: ");
+    expect_text(out, "dns       FAILED  dns nxdomain: no-such-host.invalid: ");
     add_endpoint("closed", "http://127.0.0.1:1/");
     expect_status(RUN("subscription", "test", "closed"), 1);
     expect_text(out, "connect   FAILED  ");

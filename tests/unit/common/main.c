@@ -12,6 +12,8 @@ static void add_tests(Suite *suite) {
     stream_message_tests(suite);
     db_error_tests(suite);
     seal_tests(suite);
+    http_target_tests(suite);
+    name_cache_tests(suite);
 }
 
 int main(void) {

@@ -12,3 +12,5 @@ void process_tests(Suite *suite);
 void stream_message_tests(Suite *suite);
 void db_error_tests(Suite *suite);
 void seal_tests(Suite *suite);
+void http_target_tests(Suite *suite);
+void name_cache_tests(Suite *suite);

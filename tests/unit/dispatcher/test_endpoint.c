@@ -301,9 +301,36 @@ START_TEST(held_jobs_return_at_their_rate) {
 }
 END_TEST
 
+static unsigned wait_ms;
+
+static unsigned wait_for_name(void *arg, const struct subscription *subscription) {
+    return subscription->id == 1 ? wait_ms : 0;
+}
+
+// A silent name server (issue 13): the look-up holds no slot, and others get theirs.
+START_TEST(who_waits_for_a_name_holds_no_slot) {
+    const struct sink waiting = {.kind = "webhook", .prepare = prepare, .forget = forget, .wait_ms = wait_for_name};
+    struct endpoint_table table;
+    endpoint_table_init(&table, &waiting);
+    add(&table, 1, "active", "{}");
+    add(&table, 2, "active", "{}");
+    struct job_claim claims[20];
+    wait_ms = 50;
+    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 8, 1000, claims, 20), 1);
+    ck_assert_int_eq(claims[0].subscription_id, 2);
+    ck_assert_uint_eq(endpoint_next_ms(&table, UINT64_MAX, 1000), 1050);
+    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 8, 1049, claims, 20), 0);
+    wait_ms = 0; // known by now
+    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 8, 1050, claims, 20), 1);
+    ck_assert_int_eq(claims[0].subscription_id, 1);
+    endpoint_table_close(&table);
+}
+END_TEST
+
 void add_endpoint_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "endpoint", 10);
     tcase_add_test(tcase, slots_are_shared_and_turns_are_taken);
+    tcase_add_test(tcase, who_waits_for_a_name_holds_no_slot);
     tcase_add_test(tcase, who_may_not_be_sent_to_gets_no_slot);
     tcase_add_test(tcase, a_change_keeps_the_old_version_for_its_sends);
     tcase_add_test(tcase, bad_settings_are_a_fault_of_that_subscription);
