@@ -26,7 +26,8 @@ grant select, insert, update, delete on rowbell.events_set_aside to rowbell_rela
 grant select on rowbell.event_types, rowbell.subscriptions, rowbell.routes, rowbell.status to rowbell_relay;
 grant select, insert on rowbell.jobs, rowbell.jobs_waiting to rowbell_relay;   -- select: for RETURNING
 grant select on sequence rowbell.events_seq_seq to rowbell_relay;
-grant execute on function rowbell.condition_alone(jsonb, jsonpath), rowbell.alert(text, text, jsonb) to rowbell_relay;
+grant execute on function rowbell.condition_alone(jsonb, jsonpath), rowbell.condition_key(int, jsonpath), rowbell.condition_data(rowbell.events),
+  rowbell.condition_examine(bigint, int, text[]), rowbell.condition_put_aside(text), rowbell.alert(text, text, jsonb) to rowbell_relay;
 
 grant select on rowbell.events, rowbell.events_set_aside, rowbell.event_types, rowbell.subscriptions, rowbell.streams, rowbell.status
   to rowbell_dispatcher;
@@ -67,7 +68,7 @@ grant execute on function rowbell.receipt() to public;   -- it tells a writer ab
 
 grant select on all tables in schema rowbell to rowbell_operator;
 revoke select on rowbell.subscriptions, rowbell.installation from rowbell_operator;
-grant select (id, name, kind, state, types, scope, condition, "coalesce", ordered, settings, created_at)
+grant select (id, name, kind, state, types, scope, condition, condition_aside, "coalesce", ordered, settings, created_at)
   on rowbell.subscriptions to rowbell_operator;
 grant select (id, wake) on rowbell.installation to rowbell_operator;
 grant execute on function rowbell.requeue_events(bigint[], timestamptz, timestamptz, boolean, int),

@@ -4,7 +4,8 @@
 // poll or the sweep. A lone event is told by NOTIFY, which is faster than the next look and cheaper than ten. The
 // failure modes: a pass that fails for its data is done again one event at a time, so that one bad row does not hold
 // back the others; a fault of the system (no database, a lock time-out, a full disk) counts against no event and makes
-// the relay as a whole back off.
+// the relay as a whole back off. A pass whose conditions take too long is done again one event at a time, too; but
+// first the event's conditions are examined one by one, so that a slow one counts only against its own subscription.
 #include "relay/relay.h"
 #include "common/db_error.h"
 #include "common/log.h"
@@ -16,9 +17,15 @@
 enum { RETRIES_EVERY_MS = 1000, LINGER_STEP_MS = 1, LINGER_PASSES = 10, CLOSE_MS = 10, FIRST_POLL_MS = 5 };
 
 static const char *const state_names[] = {
-    [RELAY_DOWN] = "down",           [RELAY_PASSING] = "passing",         [RELAY_LISTING] = "listing",
-    [RELAY_ISOLATING] = "isolating", [RELAY_LINGERING] = "lingering",     [RELAY_FALLING_ASLEEP] = "falling_asleep",
-    [RELAY_ASLEEP] = "asleep",       [RELAY_BACKING_OFF] = "backing_off",
+    [RELAY_DOWN] = "down",
+    [RELAY_PASSING] = "passing",
+    [RELAY_LISTING] = "listing",
+    [RELAY_EXAMINING] = "examining",
+    [RELAY_ISOLATING] = "isolating",
+    [RELAY_LINGERING] = "lingering",
+    [RELAY_FALLING_ASLEEP] = "falling_asleep",
+    [RELAY_ASLEEP] = "asleep",
+    [RELAY_BACKING_OFF] = "backing_off",
 };
 
 static const unsigned allowed[] = {
@@ -26,8 +33,9 @@ static const unsigned allowed[] = {
     [RELAY_DOWN] = TO(PASSING),
     [RELAY_PASSING] =
         TO(PASSING) | TO(LISTING) | TO(LINGERING) | TO(FALLING_ASLEEP) | TO(ASLEEP) | TO(BACKING_OFF) | TO(DOWN),
-    [RELAY_LISTING] = TO(ISOLATING) | TO(PASSING) | TO(BACKING_OFF) | TO(DOWN),
-    [RELAY_ISOLATING] = TO(ISOLATING) | TO(PASSING) | TO(BACKING_OFF) | TO(DOWN),
+    [RELAY_LISTING] = TO(EXAMINING) | TO(ISOLATING) | TO(PASSING) | TO(BACKING_OFF) | TO(DOWN),
+    [RELAY_EXAMINING] = TO(EXAMINING) | TO(ISOLATING) | TO(BACKING_OFF) | TO(DOWN),
+    [RELAY_ISOLATING] = TO(EXAMINING) | TO(ISOLATING) | TO(PASSING) | TO(BACKING_OFF) | TO(DOWN),
     [RELAY_LINGERING] = TO(PASSING) | TO(LISTING) | TO(DOWN),
     [RELAY_FALLING_ASLEEP] = TO(PASSING) | TO(DOWN),
     [RELAY_ASLEEP] = TO(PASSING) | TO(LISTING) | TO(DOWN),
@@ -44,8 +52,21 @@ static uint64_t now(const struct relay *relay) {
     return relay->store->now_ms(relay->store->arg);
 }
 
+// What was slow for the event in hand is skipped, and so is what is aside: once, and for all events.
+static struct relay_conditions conditions(struct relay *relay) {
+    struct relay_conditions of = {0};
+    of.aside_count = condition_watch_aside(&relay->conditions, now(relay), of.aside);
+    for (size_t i = 0; i < of.aside_count; i++)
+        of.skip[of.skip_count++] = of.aside[i];
+    relay->aside_count = of.aside_count;
+    for (size_t i = 0; i < relay->slow_count; i++)
+        of.skip[of.skip_count++] = relay->slow[i];
+    return of;
+}
+
 static void pass(struct relay *relay) {
     move(relay, RELAY_PASSING);
+    relay->slow_count = 0;
     bool hardly = !relay->woken && (relay->idle_passes > 0 || !relay->busy);
     relay->woken = false;
     uint64_t now_ms = now(relay);
@@ -54,12 +75,18 @@ static void pass(struct relay *relay) {
         mark = 0;
     if (mark == 0)
         relay->swept_ms = now_ms;
-    relay->store->pass(relay->store->arg, mark, low_water_wants_sample(&relay->water, now_ms), hardly);
+    struct relay_conditions of = conditions(relay);
+    relay->store->pass(relay->store->arg, mark, low_water_wants_sample(&relay->water, now_ms), hardly, &of);
 }
 
 static void list(struct relay *relay, enum relay_suspects which) {
     move(relay, RELAY_LISTING);
     relay->store->list(relay->store->arg, which);
+}
+
+static void list_due(struct relay *relay) {
+    relay->examines = true;
+    list(relay, RELAY_SUSPECTS_DUE);
 }
 
 static bool retries_are_due(struct relay *relay) {
@@ -73,7 +100,7 @@ static bool retries_are_due(struct relay *relay) {
 // The next pass; once a second the events that were set aside come first, however busy the database is.
 static void look(struct relay *relay) {
     if (!relay->options.once && retries_are_due(relay))
-        list(relay, RELAY_SUSPECTS_DUE);
+        list_due(relay);
     else
         pass(relay);
 }
@@ -103,7 +130,7 @@ static void rest(struct relay *relay) {
         move(relay, RELAY_ASLEEP);
         relay->options.on_drained(relay->options.arg);
     } else if (retries_are_due(relay)) {
-        list(relay, RELAY_SUSPECTS_DUE);
+        list_due(relay);
     } else if (relay->woken) {
         pass(relay);
     } else if (!relay->awake) {
@@ -132,13 +159,29 @@ static void back_off(struct relay *relay, const struct error *error) {
     relay->store->wait(relay->store->arg, wait_ms);
 }
 
+static void examine(struct relay *relay, int after_subscription) {
+    move(relay, RELAY_EXAMINING);
+    struct relay_conditions of = conditions(relay);
+    relay->store->examine(relay->store->arg, relay->suspects[relay->suspect_next].seq, after_subscription, &of);
+}
+
+static void pass_one(struct relay *relay) {
+    move(relay, RELAY_ISOLATING);
+    struct relay_conditions of = conditions(relay);
+    relay->store->pass_one(relay->store->arg, relay->suspects[relay->suspect_next].seq, relay->examined, &of);
+}
+
 static void isolate_next(struct relay *relay) {
     if (relay->suspect_next == relay->suspect_count) {
         pass(relay);
         return;
     }
-    move(relay, RELAY_ISOLATING);
-    relay->store->pass_one(relay->store->arg, relay->suspects[relay->suspect_next].seq);
+    relay->slow_count = 0;
+    relay->examined = false;
+    if (relay->examines)
+        examine(relay, 0);
+    else
+        pass_one(relay);
 }
 
 void relay_init(struct relay *relay, const struct relay_store *store, const struct relay_options *options) {
@@ -195,6 +238,8 @@ static void count(struct relay *relay, const struct relay_pass *done) {
         metric_add(METRIC_FANOUT_JOBS, NULL, NULL, (double)done->jobs);
         metric_observe(METRIC_FANOUT_LATENCY, NULL, done->oldest_age_s);
     }
+    if (relay->aside_count > 0 && done->put_aside == (int64_t)relay->aside_count)
+        condition_watch_recorded(&relay->conditions);
     if (done->poisoned > 0)
         log_error("job_poisoned", LOG_TEXT("class", "condition"), LOG_INT("jobs", done->poisoned));
 }
@@ -217,6 +262,10 @@ static bool may_be_one_rows(const struct error *error) {
            (!db_error_is_system(error) || strncmp(error->sqlstate, "42", 2) == 0);
 }
 
+static bool is_time_out(const struct error *error) {
+    return strcmp(error->sqlstate, "57014") == 0;
+}
+
 void relay_on_pass(struct relay *relay, const struct relay_pass *done, const struct error *error) {
     if (relay->state != RELAY_PASSING)
         return; // the connection went down meanwhile; the pass is claimed again
@@ -235,12 +284,13 @@ void relay_on_pass(struct relay *relay, const struct relay_pass *done, const str
             look(relay);
         else
             rest(relay);
-    } else if (!may_be_one_rows(error)) {
+    } else if (!may_be_one_rows(error) && !(is_time_out(error) && done->conditions)) {
         back_off(relay, error);
     } else {
         log_warn("batch_failed", LOG_TEXT("error", error->text), LOG_TEXT("sqlstate", error->sqlstate));
         metric_add(METRIC_FANOUT_ERRORS, NULL, NULL, 1);
         low_water_init(&relay->water);
+        relay->examines = is_time_out(error);
         list(relay, RELAY_SUSPECTS_BATCH);
     }
 }
@@ -261,10 +311,31 @@ void relay_on_list(struct relay *relay, const struct relay_suspect *suspects, si
     isolate_next(relay);
 }
 
-// 57014 is a time-out: of the system when a batch meets it, the row's own when the row ran alone.
+void relay_on_examine(struct relay *relay, const struct relay_examined *examined, const struct error *error) {
+    if (relay->state != RELAY_EXAMINING) {
+        return;
+    }
+    const struct relay_suspect *suspect = &relay->suspects[relay->suspect_next];
+    if (error) {
+        back_off(relay, error);
+    } else if (!examined->key[0] || relay->slow_count == CONDITION_WATCH_SLOTS) {
+        relay->examined = true;
+        pass_one(relay);
+    } else if (examined->slow) {
+        bool aside = condition_watch_slow(&relay->conditions, examined->key, now(relay));
+        memcpy(relay->slow[relay->slow_count++], examined->key, sizeof examined->key);
+        log_warn(aside ? "condition_put_aside" : "condition_slow", LOG_INT("subscription", examined->subscription),
+                 LOG_INT("seq", suspect->seq));
+        metric_add(METRIC_CONDITIONS_SLOW, NULL, NULL, 1);
+        examine(relay, examined->subscription);
+    } else {
+        examine(relay, examined->subscription - 1);
+    }
+}
+
+// A time-out is the row's own when the row ran alone and no condition of it was slow.
 static bool counts_against_row(const struct error *error) {
-    return strcmp(error->sqlstate, "57014") == 0 ||
-           (!db_error_is_system(error) && !db_error_is_transient_conflict(error));
+    return is_time_out(error) || (!db_error_is_system(error) && !db_error_is_transient_conflict(error));
 }
 
 void relay_on_pass_one(struct relay *relay, const struct relay_pass *done, const struct error *error) {
@@ -275,6 +346,8 @@ void relay_on_pass_one(struct relay *relay, const struct relay_pass *done, const
         count(relay, done);
         relay->suspect_next++;
         isolate_next(relay);
+    } else if (is_time_out(error) && !relay->examined) {
+        examine(relay, 0);
     } else if (counts_against_row(error)) {
         relay->store->fail(relay->store->arg, &relay->suspects[relay->suspect_next], error->text);
     } else {

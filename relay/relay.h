@@ -12,12 +12,16 @@
 //    | | |   NOTIFY, poll, sweep, retries due                                        ASLEEP
 //    | | +------------------------------------------------------------------------------+
 //    | |
-//    | +-- ISOLATING (one by one) <-- LISTING <-- a pass failed for its data, or retries are due
+//    | +-- ISOLATING (one by one) <-- LISTING <-- a pass failed for its data, or took too long, or retries are due
+//    |        | ^ took too long
+//    |        v |
+//    |      EXAMINING its conditions
 //    +---- BACKING_OFF <-- any: a fault of the system            DOWN <-- any: the connection is lost
 enum relay_state {
     RELAY_DOWN,
     RELAY_PASSING,
     RELAY_LISTING,
+    RELAY_EXAMINING,
     RELAY_ISOLATING,
     RELAY_LINGERING,
     RELAY_FALLING_ASLEEP,
@@ -50,6 +54,13 @@ struct relay {
     struct relay_suspect suspects[RELAY_BATCH_SIZE];
     size_t suspect_count;
     size_t suspect_next;
+    bool examines; // conditions of each suspect first: time may have been over because of them
+    bool examined; // those of this one
+    struct condition_watch conditions;
+    size_t aside_count; // of those, that the operation in flight was told of
+    // Of the event that is tried alone: conditions that were slow for it.
+    char slow[CONDITION_WATCH_SLOTS][CONDITION_KEY_BYTES];
+    size_t slow_count;
 };
 
 void relay_init(struct relay *relay, const struct relay_store *store, const struct relay_options *options);
@@ -60,8 +71,10 @@ void relay_on_down(struct relay *relay);
 void relay_on_timer(struct relay *relay);
 void relay_on_wake(struct relay *relay); // a NOTIFY
 void relay_on_asleep(struct relay *relay);
+// With an error, only pass->conditions means something.
 void relay_on_pass(struct relay *relay, const struct relay_pass *pass, const struct error *error);
 void relay_on_list(struct relay *relay, const struct relay_suspect *suspects, size_t count, const struct error *error);
+void relay_on_examine(struct relay *relay, const struct relay_examined *examined, const struct error *error);
 void relay_on_pass_one(struct relay *relay, const struct relay_pass *pass, const struct error *error);
 // counted: this relay's report was the one that counted; poisoned: it was the last.
 void relay_on_fail(struct relay *relay, bool counted, bool poisoned, const struct error *error);

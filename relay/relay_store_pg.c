@@ -1,5 +1,6 @@
 // The SQL is in sql/; this file only sends it and reads its answers.
 #include "relay/relay_store_pg.h"
+#include "common/buffer.h"
 #include "common/clock.h"
 #include "common/db_conn.h"
 #include "common/memory.h"
@@ -10,9 +11,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     OPERATION_DEADLINE_MS = 30000,
+    // Others wait meanwhile: a pass that evaluates conditions, and the examination of the conditions of one event.
+    CONDITIONS_PASS_MS = 2000,
+    EXAMINE_MS = 500,
     GAUGES_EVERY_MS = 5000,
     WHOLE_PASSES = 20, // what left its events costs a pass twice, so that it is tried where they are rare
 };
@@ -22,8 +27,11 @@ struct relay_store_pg {
     struct relay_store_pg_options options;
     struct db_conn *conn;
     struct relay_wake *wake;
-    int64_t mark; // of the pass in flight
-    int whole;    // passes by the whole statement, until pass_plain.sql is tried again
+    int64_t mark;              // of the pass in flight
+    int whole;                 // passes by the whole statement, until pass_plain.sql is tried again
+    bool sampled;              // the pass in flight takes a sample
+    bool conditions;           // it evaluates conditions
+    struct buffer skip, aside; // keys of conditions, as arrays, for the pass in flight
     int open_handles;
     uv_timer_t *timer;  // relay_store.wait
     uv_timer_t *gauges; // asks for counts of what waits
@@ -34,7 +42,7 @@ static int64_t number(const PGresult *row, int column) {
 }
 
 // The columns of enqueue.sql.
-enum { EVENTS, JOBS, OLDEST_AGE, CLAIMED, HIGHEST, CLAIM_MS, XMIN, POISONED, SPECIAL };
+enum { EVENTS, JOBS, OLDEST_AGE, CLAIMED, HIGHEST, CLAIM_MS, XMIN, POISONED, SPECIAL, LEFT, PUT_ASIDE };
 
 static struct relay_pass read_pass(const struct relay_store_pg *store, const struct db_reply *reply) {
     const PGresult *row = reply->results[reply->count - 1];
@@ -53,7 +61,9 @@ static struct relay_pass read_pass(const struct relay_store_pg *store, const str
                 .claim_ms = strtod(PQgetvalue(row, 0, CLAIM_MS), NULL),
                 .xmin = strtoull(PQgetvalue(row, 0, XMIN), NULL, 10),
             },
-        .sampled = reply->count == 3,
+        .sampled = store->sampled,
+        .conditions = store->conditions,
+        .put_aside = number(row, PUT_ASIDE),
     };
     if (pass.sampled)
         pass.sample = (struct low_water_sample){
@@ -65,21 +75,35 @@ static struct relay_pass read_pass(const struct relay_store_pg *store, const str
 
 static void on_pass(void *arg, const struct db_reply *reply, const struct error *error) {
     struct relay_store_pg *store = arg;
-    struct relay_pass pass = error ? (struct relay_pass){0} : read_pass(store, reply);
-    int64_t special = error ? 0 : number(reply->results[reply->count - 1], SPECIAL);
-    if (special > 0) {
-        pass.claim.left = store->whole > 0 ? 0 : special;
-        store->whole = WHOLE_PASSES;
-    } else if (pass.claim.claimed > 0 && store->whole > 0) {
-        store->whole--;
+    struct relay_pass pass = {.conditions = store->conditions};
+    if (!error) {
+        const PGresult *row = reply->results[reply->count - 1];
+        pass = read_pass(store, reply);
+        pass.claim.left = number(row, LEFT);
+        if (number(row, SPECIAL) > 0)
+            store->whole = WHOLE_PASSES;
+        else if (pass.claim.claimed > 0 && store->whole > 0)
+            store->whole--;
     }
-    relay_on_pass(store->options.relay, error ? NULL : &pass, error);
+    relay_on_pass(store->options.relay, &pass, error);
 }
 
 static void on_pass_one(void *arg, const struct db_reply *reply, const struct error *error) {
     struct relay_store_pg *store = arg;
     struct relay_pass pass = error ? (struct relay_pass){0} : read_pass(store, reply);
     relay_on_pass_one(store->options.relay, error ? NULL : &pass, error);
+}
+
+static void on_examine(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct relay_store_pg *store = arg;
+    struct relay_examined examined = {0};
+    if (!error && PQntuples(reply->results[1]) == 1) {
+        const PGresult *row = reply->results[1];
+        examined.subscription = (int)number(row, 0);
+        snprintf(examined.key, sizeof examined.key, "%s", PQgetvalue(row, 0, 1));
+        examined.slow = PQgetvalue(row, 0, 2)[0] == 't';
+    }
+    relay_on_examine(store->options.relay, error ? NULL : &examined, error);
 }
 
 static void on_list(void *arg, const struct db_reply *reply, const struct error *error) {
@@ -105,23 +129,50 @@ static void on_fail(void *arg, const struct db_reply *reply, const struct error 
     relay_on_fail(store->options.relay, counted, poisoned, error);
 }
 
+// A key is made of digits, a colon and a minus: nothing to quote.
+static void keys_array(struct buffer *array, const char *const *keys, size_t count) {
+    buffer_clear(array);
+    buffer_text(array, "{");
+    for (size_t i = 0; i < count; i++)
+        buffer_format(array, "%s%s", i ? "," : "", keys[i]);
+    buffer_text(array, "}");
+}
+
+static void keep_conditions(struct relay_store_pg *store, const struct relay_conditions *conditions) {
+    keys_array(&store->skip, conditions->skip, conditions->skip_count);
+    keys_array(&store->aside, conditions->aside, conditions->aside_count);
+}
+
+static void add_time_limit(struct db_batch *batch, int ms) {
+    char text[12];
+    snprintf(text, sizeof text, "%d", ms);
+    db_batch_add(batch, &sql_time_limit, 1, (const char *const[]){text});
+}
+
 static void send_pass(struct relay_store_pg *store, bool sample) {
     char text[24];
     snprintf(text, sizeof text, "%" PRId64, store->mark);
+    store->sampled = sample;
+    store->conditions = store->whole > 0;
     struct db_batch *batch = db_batch_begin(store->conn);
     if (sample) {
         db_batch_add(batch, &sql_sample_sequence, 0, NULL);
         db_batch_add(batch, &sql_sample_xid, 0, NULL);
     }
-    const char *const values[] = {text, "false"};
-    db_batch_add(batch, store->whole > 0 ? &sql_pass : &sql_pass_plain, store->whole > 0 ? 2 : 1, values);
+    const char *const values[] = {text, "false", store->skip.bytes, store->aside.bytes};
+    if (store->conditions) {
+        add_time_limit(batch, CONDITIONS_PASS_MS);
+        db_batch_add(batch, &sql_pass, 4, values);
+    } else {
+        db_batch_add(batch, &sql_pass_plain, 1, values);
+    }
     db_batch_send(batch, OPERATION_DEADLINE_MS, on_pass, store);
 }
 
 static void on_waiting(void *arg, const struct db_reply *reply, const struct error *error) {
     struct relay_store_pg *store = arg;
     if (error) {
-        relay_on_pass(store->options.relay, NULL, error);
+        relay_on_pass(store->options.relay, &(struct relay_pass){0}, error);
         return;
     }
     const PGresult *row = reply->results[0];
@@ -135,9 +186,10 @@ static void on_waiting(void *arg, const struct db_reply *reply, const struct err
     relay_on_pass(store->options.relay, &none, NULL);
 }
 
-static void port_pass(void *arg, int64_t mark, bool sample, bool hardly) {
+static void port_pass(void *arg, int64_t mark, bool sample, bool hardly, const struct relay_conditions *conditions) {
     struct relay_store_pg *store = arg;
     store->mark = mark;
+    keep_conditions(store, conditions);
     if (sample || !hardly) {
         send_pass(store, sample);
         return;
@@ -147,12 +199,31 @@ static void port_pass(void *arg, int64_t mark, bool sample, bool hardly) {
     db_query(store->conn, &sql_waiting, 1, (const char *const[]){text}, OPERATION_DEADLINE_MS, on_waiting, store);
 }
 
-static void port_pass_one(void *arg, int64_t seq) {
+static void port_examine(void *arg, int64_t seq, int after_subscription, const struct relay_conditions *conditions) {
+    struct relay_store_pg *store = arg;
+    char seq_text[24];
+    char after[12];
+    snprintf(seq_text, sizeof seq_text, "%" PRId64, seq);
+    snprintf(after, sizeof after, "%d", after_subscription);
+    keep_conditions(store, conditions);
+    struct db_batch *batch = db_batch_begin(store->conn);
+    add_time_limit(batch, EXAMINE_MS);
+    db_batch_add(batch, &sql_examine, 3, (const char *const[]){seq_text, after, store->skip.bytes});
+    db_batch_send(batch, OPERATION_DEADLINE_MS, on_examine, store);
+}
+
+static void port_pass_one(void *arg, int64_t seq, bool patient, const struct relay_conditions *conditions) {
     struct relay_store_pg *store = arg;
     char text[24];
     snprintf(text, sizeof text, "%" PRId64, seq);
-    db_query(store->conn, &sql_pass_one, 2, (const char *const[]){text, "true"}, OPERATION_DEADLINE_MS, on_pass_one,
-             store);
+    keep_conditions(store, conditions);
+    store->sampled = false;
+    struct db_batch *batch = db_batch_begin(store->conn);
+    if (!patient)
+        add_time_limit(batch, CONDITIONS_PASS_MS);
+    const char *const values[] = {text, "true", store->skip.bytes, store->aside.bytes};
+    db_batch_add(batch, &sql_pass_one, 4, values);
+    db_batch_send(batch, OPERATION_DEADLINE_MS, on_pass_one, store);
 }
 
 static void port_list(void *arg, enum relay_suspects which) {
@@ -253,6 +324,7 @@ struct relay_store_pg *relay_store_pg_new(uv_loop_t *loop, const struct relay_st
         .arg = store,
         .pass = port_pass,
         .list = port_list,
+        .examine = port_examine,
         .pass_one = port_pass_one,
         .fail = port_fail,
         .set_awake = port_set_awake,
@@ -290,8 +362,11 @@ static void on_timer_closed(uv_handle_t *timer) {
 
 static void on_closed(void *arg) {
     struct relay_store_pg *store = arg;
-    if (--store->open_handles == 0)
-        free(store);
+    if (--store->open_handles > 0)
+        return;
+    buffer_free(&store->skip);
+    buffer_free(&store->aside);
+    free(store);
 }
 
 void relay_store_pg_close(struct relay_store_pg *store) {

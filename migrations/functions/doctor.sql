@@ -121,7 +121,12 @@ begin atomic
     from rowbell.subscription_health h where h.jobs_poisoned > 0
   union all
   select 'disabled', 'subscription ' || h.name, coalesce(h.last_error, ''), 'rowbell subscription resume ' || h.name
-    from rowbell.subscription_health h where h.state = 'disabled'
+    from rowbell.subscription_health h join rowbell.subscriptions s on s.id = h.id where h.state = 'disabled' and not s.condition_aside
+  union all
+  select 'condition put aside', 'subscription ' || s.name,
+         coalesce(rowbell.condition_problem(s.condition), 'it was too slow') || ': ' || left(s.condition::text, 200),
+         format('rowbell subscription set %1$s --condition ...; rowbell subscription resume %1$s; rowbell requeue jobs --subscription %1$s', s.name)
+    from rowbell.subscriptions s where s.condition_aside
   union all
   select 'lock in other hands', 'pid ' || f.pid, f.holder || case when f.application <> '' then ' ' || f.application else '' end || ' stops ' || f.stops,
          format('select pg_terminate_backend(%s), and ask %I why', f.pid, f.holder)

@@ -38,7 +38,9 @@ end $$;
 -- Puts jobs back in line: by subscription, by the seq of their event, by the event's time, by state (poisoned, cancelled; waiting: not
 -- at their time but now; held: of active subscriptions only, and not those behind an earlier one of their subject); at most so
 -- many (NULL: all). Their next attempt is a manual one, after which the schedule begins anew; numbers go on.
--- Returns how many (dry_run: would be).
+-- A job that its condition poisoned is asked of the condition again: where it is false or null now, the job ends, as if there had been
+-- none. While the condition is put aside there is nothing to ask, and the job stays where it is.
+-- Returns how many (dry_run: would be), those that ended among them.
 create or replace function rowbell.requeue_jobs(subscription text default null, ids bigint[] default null,
                                                since timestamptz default null, until timestamptz default null,
                                                dry_run boolean default false,
@@ -72,11 +74,26 @@ begin
        and (ids is null or w.event_seq = any (ids))
        and (since is null or e.occurred_at >= since) and (until is null or e.occurred_at < until)
      order by w.subscription_id, w.event_seq limit most for update of w skip locked),
+  unwanted as materialized (
+    select w.ctid as at
+      from rowbell.jobs_waiting w join rowbell.subscriptions s on s.id = w.subscription_id
+     cross join lateral (select v as event from rowbell.events v where v.seq = w.event_seq limit 1) e
+     where w.ctid = any (array(select c.at from chosen c)) and w.state = 'poisoned' and w.last_class = 'condition'
+       and case when s.condition is null then false
+                else rowbell.condition_alone(rowbell.condition_data(e.event), s.condition) in ('false', 'null') end),
+  ended as (
+    delete from rowbell.jobs_waiting w where w.ctid = any (array(select u.at from unwanted u)) and w.state || '' = 'poisoned'
+    returning w.subscription_id, w.event_seq),
+  forgotten as (
+    update rowbell.events e
+       set fanout = array(select f.id from unnest(e.fanout) with ordinality as f (id, place)
+                           where not exists (select from ended n where n.event_seq = e.seq and n.subscription_id = f.id) order by f.place)
+     where e.seq = any (array(select n.event_seq from ended n))),
   requeued as (
     update rowbell.jobs_waiting w set state = 'waiting', run_at = now(), uncounted = w.attempts + 1
-     where w.ctid = any (array(select c.at from chosen c)) and w.state = any (states)
+     where w.ctid = any (array(select c.at from chosen c except select u.at from unwanted u)) and w.state = any (states)
     returning 1)
-  select count(*) into found_count from requeued;
+  select (select count(*) from requeued) + (select count(*) from ended) into found_count;
   if found_count > 0 then
     perform pg_notify('rowbell_jobs', 'requeue');
   end if;
@@ -88,6 +105,7 @@ language sql stable set search_path = pg_catalog, pg_temp
 return w.state = any (states)
    and case w.state when 'waiting' then w.run_at > now()
                     when 'held' then s.state = 'active' and not w.blocked
+                    when 'poisoned' then not (s.condition_aside and w.last_class is not distinct from 'condition')
                     else true end;
 
 -- One event to one subscription, now: whatever became of its job, and again if it was delivered. Returns what the job was: waiting,

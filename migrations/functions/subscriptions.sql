@@ -25,40 +25,6 @@ begin
   end if;
 end $$;
 
--- A condition as a subscription may have it: jsonpath that gives true, false or null for every event.
-create or replace function rowbell.condition_check(condition text) returns jsonpath
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
-declare
-  path jsonpath;
-begin
-  begin
-    path := condition::jsonpath;
-  exception when others then
-    raise exception 'rowbell: the condition is not a jsonpath: %', sqlerrm using errcode = 'invalid_parameter_value',
-      hint = 'For example: $.plan == "pro"';
-  end;
-  -- Without its string literals, a $ before a quote can only be a variable.
-  if regexp_replace(path::text, '([^$]|^)"(\\.|[^"\\])*"', '\1', 'g') ~ '\$"' then
-    raise exception 'rowbell: the condition uses a $variable; there are none' using errcode = 'invalid_parameter_value',
-      hint = 'Only $ (the event''s data) can be used.';
-  end if;
-  return path;
-end $$;
-
--- One condition on one event, with nothing else in danger: for events that are fanned out alone after their batch failed.
--- NULL: it failed for the data. A fault of the system goes through. 'held': a fault that looks like the system's but is the
--- condition's (an unknown object, an unsupported feature): nobody's poison, so the job is held.
-create or replace function rowbell.condition_alone(data jsonb, condition jsonpath) returns jsonb
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
-begin
-  return jsonb_path_query_first_tz(data, condition, '{}', true);
-exception
-  when feature_not_supported or syntax_error_or_access_rule_violation then
-    return '"held"';
-  when data_exception or integrity_constraint_violation or raise_exception or cardinality_violation then
-    return null;
-end $$;
-
 -- What a webhook's settings may be, url among them: refused here is what the dispatcher would refuse (dispatcher/
 -- sink_webhook.h, common/webhook_header.c). NULL when good, else what is wrong.
 create or replace function rowbell.webhook_settings_problem(settings jsonb) returns text

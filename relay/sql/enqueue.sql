@@ -1,11 +1,12 @@
 -- The end of a pass, after `marked` (seq, occurred_at, plain), `queue` (subscription_id, seq: its jobs), `wanted` (lane: whom
--- to wake) and `apart` (jobs, poisoned, alerts: of special subscriptions).
+-- to wake) and `apart` (jobs, poisoned, alerts: of special
+-- subscriptions; examined: how many of the events that have one were looked at; put_aside: conditions of $4).
 --
 -- A commit that is lost in a crash of the server takes mark and jobs with it, so it need not wait for the disk.
 queued as (
   insert into rowbell.jobs (subscription_id, event_seq) select q.subscription_id, q.seq from queue q
 )
--- Rows: one. special: how many of the claimed have a special subscription.
+-- Rows: one. special: how many of the claimed have a special subscription; left: how many of these are left to the next pass.
 select d.events,
        d.jobs + a.jobs as jobs,
        coalesce(date_part('epoch', clock_timestamp() - d.oldest), 0) as oldest_age_s,
@@ -15,6 +16,8 @@ select d.events,
        pg_snapshot_xmin(pg_current_snapshot()) as xmin,
        a.poisoned,
        c.special,
+       c.special - a.examined as left,
+       a.put_aside,
        a.alerts,
        -- Receipts wait for these.
        case when d.events > 0 then pg_notify('rowbell_fanned', d.seqs) end as fanned,

@@ -18,5 +18,5 @@ marked as (
 ),
 queue as (select unnest(k.plain) as subscription_id, k.seq from marked k),
 wanted as (select unnest(m.lanes) as lane from matched m where m.all_plain),
-apart as (select 0 as jobs, 0 as poisoned, 0 as alerts),
+apart as (select 0 as jobs, 0 as poisoned, 0 as alerts, 0 as examined, 0 as put_aside),
 \ir enqueue.sql

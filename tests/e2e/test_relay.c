@@ -485,8 +485,8 @@ END_TEST
 START_TEST(plain_events_and_those_with_a_condition_share_batches) { // G3
     PGconn *conn = fresh();
     webhook(conn, "a", "{posts.*}", "'a'");
-    sql_run(conn, "select rowbell.add_webhook('odd', 'https://example.com/', '{posts.*}', 'b', "
-                  "'{\"condition\": \"$.key like_regex \\\"[13579]$\\\"\"}');"
+    sql_run(conn, "select rowbell.add_webhook('one', 'https://example.com/', '{posts.*}', 'b', "
+                  "'{\"condition\": \"$.key starts with \\\"1\\\"\"}');"
                   // 50 tenants more, of which b's events have a condition to meet.
                   "insert into posts select i, 'x', case i % 3 when 0 then 'a' when 1 then 'b' else 'tenant-' || i end "
                   "from generate_series(1, 150) i");
@@ -495,11 +495,11 @@ START_TEST(plain_events_and_those_with_a_condition_share_batches) { // G3
     ck_assert_str_eq(sql_text(conn, "select string_agg(s.name || ' ' || n, ' ' order by s.name) from (select "
                                     "subscription_id, count(*) as n from rowbell.jobs group by 1) j join "
                                     "rowbell.subscriptions s on s.id = subscription_id"),
-                     "a 50 odd 25 stream 150");
+                     "a 50 one 22 stream 150");
     ck_assert_int_eq(sql_int(conn, "select count(*) from (select subscription_id, event_seq from rowbell.jobs except "
                                    "select unnest(fanout), seq from rowbell.events where fanned_out_at is not null) d"),
                      0);
-    ck_assert_int_eq(sql_int(conn, "select sum(cardinality(fanout)) from rowbell.events"), 225);
+    ck_assert_int_eq(sql_int(conn, "select sum(cardinality(fanout)) from rowbell.events"), 222);
     // What is plain went out first.
     ck_assert_str_eq(sql_text(conn, "select count(*) || ' ' || count(*) filter (where scope = 'b') from rowbell.events "
                                     "where fanned_out_at = (select min(fanned_out_at) from rowbell.events)"),
@@ -512,7 +512,8 @@ START_TEST(a_condition_that_raises_an_error_leaves_the_others_jobs_and_poisons_n
     webhook(conn, "plain", "{*}", "null");
     // Past add_webhook's check: an unknown variable is 42704, which is not the data's fault and not the system's
     // either.
-    sql_run(conn, "insert into rowbell.subscriptions (name, kind, types, condition) values ('raises', 'webhook', "
+    sql_run(conn, "alter table rowbell.subscriptions disable trigger condition_of_subscription;"
+                  "insert into rowbell.subscriptions (name, kind, types, condition) values ('raises', 'webhook', "
                   "'{*}', '$.a == $x')");
     sql_run(conn, "insert into posts values (1, 'x', null), (2, 'x', null)");
     relay();

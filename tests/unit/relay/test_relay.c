@@ -4,9 +4,11 @@
 #include "relay/metrics.h"
 #include "relay/relay.h"
 #include "tests/support/fixture.h"
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum operation { NOTHING, PASS, LIST, PASS_ONE, FAIL, WAIT, FALL_ASLEEP };
+enum operation { NOTHING, PASS, LIST, EXAMINE, PASS_ONE, FAIL, WAIT, FALL_ASLEEP };
 
 static struct {
     enum operation in_flight; // at most one: the contract of relay_store.h
@@ -19,13 +21,30 @@ static struct {
     int64_t mark;
     bool hardly;
     uint64_t now_ms;
+    int after_subscription;
+    char skip[200], aside[200]; // keys, each with a space behind it
+    bool patient;
+    int put_aside;
+    bool plain; // passes evaluate no conditions
 } fake;
 
 static void begin(enum operation operation) {
     ck_assert_int_eq(fake.in_flight, NOTHING);
     fake.in_flight = operation;
 }
-static void fake_pass(void *arg, int64_t mark, bool sample, bool hardly) {
+static void keep_keys(char *ret_text, const char *const *keys, size_t count) {
+    *ret_text = '\0';
+    for (size_t i = 0; i < count; i++) {
+        strcat(ret_text, keys[i]);
+        strcat(ret_text, " ");
+    }
+}
+static void keep_conditions(const struct relay_conditions *conditions) {
+    keep_keys(fake.skip, conditions->skip, conditions->skip_count);
+    keep_keys(fake.aside, conditions->aside, conditions->aside_count);
+}
+static void fake_pass(void *arg, int64_t mark, bool sample, bool hardly, const struct relay_conditions *conditions) {
+    keep_conditions(conditions);
     fake.mark = mark;
     fake.hardly = hardly;
     begin(PASS);
@@ -34,8 +53,16 @@ static void fake_list(void *arg, enum relay_suspects which) {
     begin(LIST);
     fake.which = which;
 }
-static void fake_pass_one(void *arg, int64_t seq) {
+static void fake_examine(void *arg, int64_t seq, int after_subscription, const struct relay_conditions *conditions) {
+    begin(EXAMINE);
+    keep_conditions(conditions);
+    fake.seq = seq;
+    fake.after_subscription = after_subscription;
+}
+static void fake_pass_one(void *arg, int64_t seq, bool patient, const struct relay_conditions *conditions) {
     begin(PASS_ONE);
+    fake.patient = patient;
+    keep_conditions(conditions);
     fake.seq = seq;
 }
 static void fake_fail(void *arg, const struct relay_suspect *suspect, const char *reason) {
@@ -63,6 +90,7 @@ static void on_drained(void *arg) {
 static const struct relay_store store = {
     .pass = fake_pass,
     .list = fake_list,
+    .examine = fake_examine,
     .pass_one = fake_pass_one,
     .fail = fake_fail,
     .set_awake = fake_set_awake,
@@ -101,8 +129,10 @@ static void pass_ends(int64_t events, const char *sqlstate) {
         .events = events,
         .jobs = events,
         .claim = {.mark = fake.mark, .claimed = events, .marked = events, .full = events == RELAY_BATCH_SIZE},
+        .conditions = !fake.plain,
+        .put_aside = fake.put_aside,
     };
-    relay_on_pass(&relay, sqlstate ? NULL : &pass, sqlstate ? &error : NULL);
+    relay_on_pass(&relay, &pass, sqlstate ? &error : NULL);
 }
 static void list_ends(size_t count) {
     ends(LIST);
@@ -111,7 +141,15 @@ static void list_ends(size_t count) {
         suspects[i] = (struct relay_suspect){.seq = (int64_t)i + 1};
     relay_on_list(&relay, suspects, count, NULL);
 }
+static void examine_ends(int subscription, const char *key, bool slow) {
+    ends(EXAMINE);
+    struct relay_examined examined = {.subscription = subscription, .slow = slow};
+    strcpy(examined.key, key);
+    relay_on_examine(&relay, &examined, NULL);
+}
 static void pass_one_ends(const char *sqlstate) {
+    if (fake.in_flight == EXAMINE)
+        examine_ends(0, "", false);
     ends(PASS_ONE);
     struct error error = sql_failure(sqlstate ? sqlstate : "00000");
     struct relay_pass pass = {.events = 1, .jobs = 1, .claim = {.claimed = 1, .marked = 1}};
@@ -250,9 +288,98 @@ START_TEST(one_bad_row_leaves_the_others_in_the_same_pass) {
 }
 END_TEST
 
+// A pass that evaluates conditions and takes too long is done again event by event, each after its conditions were
+// examined.
+START_TEST(a_slow_condition_counts_against_its_own_subscription) {
+    start(false);
+    pass_ends(0, "57014");
+    ck_assert_int_eq(fake.which, RELAY_SUSPECTS_BATCH);
+    list_ends(3);
+    ck_assert_int_eq(fake.seq, 1);
+    ck_assert_int_eq(fake.after_subscription, 0);
+    examine_ends(7, "7:1", true);
+    ck_assert_int_eq(fake.after_subscription, 7); // it goes on behind it, on the same event
+    ck_assert_str_eq(fake.skip, "7:1 ");
+    examine_ends(9, "9:1", false); // time was over: the next one begins with it
+    ck_assert_int_eq(fake.after_subscription, 8);
+    examine_ends(9, "9:1", true);
+    examine_ends(0, "", false);
+    ck_assert_int_eq(fake.in_flight, PASS_ONE);
+    ck_assert_str_eq(fake.skip, "7:1 9:1 ");
+    ck_assert_str_eq(fake.aside, "");
+    pass_one_ends(NULL);
+    ck_assert_int_eq(fake.seq, 2); // another event: only what is aside is known of it
+    ck_assert_str_eq(fake.skip, "");
+    examine_ends(7, "7:1", true);
+    pass_one_ends(NULL);
+    examine_ends(7, "7:1", true); // the third time
+    examine_ends(0, "", false);
+    ck_assert_str_eq(fake.aside, "7:1 ");
+    pass_one_ends(NULL);
+    ck_assert_int_eq(fake.fails, 0);
+    ck_assert_int_eq(fake.in_flight, PASS); // no condition is tried that was slow three times
+    ck_assert_str_eq(fake.skip, "7:1 ");
+    ck_assert_str_eq(fake.aside, "7:1 ");
+    ck_assert_int_eq((int)metric_value(METRIC_CONDITIONS_SLOW, NULL, NULL), 4);
+    // Once the database knows it, the database decides; but slow once more, it is aside again.
+    fake.put_aside = 1;
+    pass_ends(RELAY_BATCH_SIZE, NULL);
+    ck_assert_str_eq(fake.skip, "");
+    fake.put_aside = 0;
+    pass_ends(0, "57014");
+    list_ends(1);
+    examine_ends(7, "7:1", true);
+    pass_one_ends(NULL);
+    ck_assert_str_eq(fake.aside, "7:1 ");
+    fake.now_ms += CONDITION_FORGET_MS;
+    pass_ends(1, NULL);
+    if (fake.in_flight == LIST)
+        list_ends(0);
+    else
+        timer_fires();
+    if (fake.in_flight == LIST)
+        list_ends(0);
+    ck_assert_int_eq(fake.in_flight, PASS);
+    ck_assert_str_eq(fake.skip, "");
+}
+END_TEST
+
+START_TEST(a_fault_of_the_system_while_conditions_are_examined_counts_against_nobody) {
+    static const char *const faults[] = {"57014", "53100", "40P01"};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        start(false);
+        pass_ends(0, "57014");
+        list_ends(1);
+        ends(EXAMINE);
+        struct error error = sql_failure(faults[i]);
+        relay_on_examine(&relay, NULL, &error);
+        ck_assert_int_eq(relay.state, RELAY_BACKING_OFF);
+        ck_assert_int_eq(fake.fails, 0);
+    }
+}
+END_TEST
+
+START_TEST(more_slow_conditions_than_there_is_room_for_are_forgotten_oldest_first) {
+    static struct condition_watch watch;
+    watch = (struct condition_watch){0};
+    char key[CONDITION_KEY_BYTES];
+    const char *aside[CONDITION_WATCH_SLOTS];
+    for (int i = 0; i < 1000; i++) {
+        snprintf(key, sizeof key, "%d:2147483647", i);
+        for (int n = 1; n <= CONDITION_SLOW_MOST; n++)
+            ck_assert(condition_watch_slow(&watch, key, (uint64_t)i) == (n == CONDITION_SLOW_MOST));
+    }
+    ck_assert_int_eq(condition_watch_aside(&watch, 1000, aside), CONDITION_WATCH_SLOTS);
+    for (size_t i = 0; i < CONDITION_WATCH_SLOTS; i++)
+        ck_assert_int_ge(atoi(aside[i]), 1000 - CONDITION_WATCH_SLOTS);
+    ck_assert_int_eq(condition_watch_aside(&watch, 1000 + CONDITION_FORGET_MS, aside), 0);
+}
+END_TEST
+
 START_TEST(faults_of_the_system_never_count) {
     static const char *const faults[] = {"53100", "55P03", "57P01", "57014", "58030", "XX000", "40001", "25006"};
     start(false);
+    fake.plain = true; // else a time-out may be a condition's
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         pass_ends(0, faults[i]);
         ck_assert_int_eq(relay.state, RELAY_BACKING_OFF);
@@ -273,7 +400,11 @@ START_TEST(faults_of_the_system_never_count) {
     timer_fires();
     pass_ends(0, "22P02");
     list_ends(1);
+    ck_assert(!fake.patient);
     pass_one_ends("57014");
+    ck_assert_int_eq(fake.in_flight, EXAMINE);
+    pass_one_ends("57014");
+    ck_assert(fake.patient);
     ck_assert_int_eq(fake.in_flight, FAIL);
 }
 END_TEST
@@ -364,7 +495,7 @@ START_TEST(a_busy_database_does_not_keep_retries_waiting) {
 END_TEST
 
 START_TEST(a_lost_connection_forgets_what_was_in_flight) {
-    static const enum operation at[] = {PASS, LIST, PASS_ONE, FAIL, WAIT, FALL_ASLEEP};
+    static const enum operation at[] = {PASS, LIST, EXAMINE, PASS_ONE, FAIL, WAIT, FALL_ASLEEP};
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
         start(false);
         if (at[i] == WAIT) {
@@ -373,7 +504,7 @@ START_TEST(a_lost_connection_forgets_what_was_in_flight) {
             lingers();
             pass_ends(0, NULL);
         } else if (at[i] != PASS) {
-            pass_ends(0, "22P02");
+            pass_ends(0, at[i] == EXAMINE ? "57014" : "22P02");
             if (at[i] != LIST) {
                 list_ends(2);
                 if (at[i] == FAIL)
@@ -386,6 +517,7 @@ START_TEST(a_lost_connection_forgets_what_was_in_flight) {
         struct error lost = {.code = ERROR_CONNECT, .text = "gone"};
         relay_on_pass(&relay, NULL, &lost);
         relay_on_list(&relay, NULL, 0, &lost);
+        relay_on_examine(&relay, NULL, &lost);
         relay_on_pass_one(&relay, NULL, &lost);
         relay_on_fail(&relay, false, false, &lost);
         relay_on_asleep(&relay);
@@ -506,6 +638,9 @@ static void add_tests(Suite *suite) {
         lingers_and_keeps_writers_silent_only_while_events_come_close_together,
         what_a_pass_leaves_is_for_the_pass_that_follows_at_once,
         one_bad_row_leaves_the_others_in_the_same_pass,
+        a_slow_condition_counts_against_its_own_subscription,
+        a_fault_of_the_system_while_conditions_are_examined_counts_against_nobody,
+        more_slow_conditions_than_there_is_room_for_are_forgotten_oldest_first,
         faults_of_the_system_never_count,
         backs_off_2_s_doubling_to_1_min_with_jitter,
         a_fresh_sleep_is_light,
