@@ -62,7 +62,8 @@ START_TEST(every_function_with_our_rights_is_on_the_list) {
     expect_none("select string_agg(l.name, ', ') from listed l where not exists (select from definers d where d.name "
                 "like replace(replace(l.name, '_', '\\_'), '*', '%'))",
                 "on the list, and not there any more");
-    expect_none("select string_agg(l.name, ', ') from listed l where l.reason = ''", "say what of the caller's reaches it");
+    expect_none("select string_agg(l.name, ', ') from listed l where l.reason = ''",
+                "say what of the caller's reaches it");
 }
 END_TEST
 
