@@ -6,6 +6,7 @@ static const struct command_option migrate_options[] = {
     {"dry-run", NULL, "say what would be applied, and change nothing"},
     {"print", NULL, "write the SQL for psql to stdout; needs no database"},
     {"no-roles", NULL, "create and use no roles: for managed databases"},
+    {"trust", "ROLE,...", "roles that may run code with the rights of this login: see docs/operating.md"},
     {0},
 };
 

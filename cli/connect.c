@@ -67,7 +67,8 @@ static void print_notice(void *arg, const PGresult *result) {
 }
 
 static bool set_up_session(struct cli *cli, enum connect_for purpose, struct error *ret_error) {
-    PGresult *result = PQexec(cli->conn, "select current_setting('search_path')");
+    // SHOW, since the path may name another current_setting() first.
+    PGresult *result = PQexec(cli->conn, "show search_path");
     bool ok = PQresultStatus(result) == PGRES_TUPLES_OK;
     if (ok)
         cli->search_path = memory_copy_text(PQgetvalue(result, 0, 0));
@@ -76,8 +77,7 @@ static bool set_up_session(struct cli *cli, enum connect_for purpose, struct err
     PQclear(result);
     return ok && cli_script(cli,
                             purpose == CONNECT_FOR_MIGRATE
-                                ? "set search_path = pg_catalog, pg_temp; set timezone = 'UTC'; set datestyle = 'ISO';"
-                                  "set client_min_messages = warning; set statement_timeout = 0"
+                                ? "" // its transaction has settings of its own
                                 : "set search_path = pg_catalog, pg_temp; set timezone = 'UTC'; set datestyle = 'ISO';"
                                   "set client_min_messages = warning; set statement_timeout = '30s';"
                                   "set lock_timeout = '10s'; set idle_in_transaction_session_timeout = '30s'",
@@ -85,7 +85,11 @@ static bool set_up_session(struct cli *cli, enum connect_for purpose, struct err
 }
 
 static bool check_schema(struct cli *cli, enum connect_for purpose, struct error *ret_error) {
-    PGresult *result = PQexec(cli->conn, schema_version_sql);
+    PGresult *result = PQexec(cli->conn, schema_owner_sql);
+    if (PQresultStatus(result) == PGRES_COMMAND_OK) {
+        PQclear(result);
+        result = PQexec(cli->conn, schema_version_sql);
+    }
     bool ok = PQresultStatus(result) == PGRES_TUPLES_OK;
     struct error sql_error = {0};
     if (!ok)

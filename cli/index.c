@@ -30,8 +30,7 @@ static bool wrong_authorization(const char *path, struct error *ret_error) {
 }
 
 // The first line of a file, or of standard input for "-": never an argument, which other users of the machine can see.
-static bool read_authorization(struct cli *cli, const struct seal_keys *keys, json_object *options,
-                               struct error *ret_error) {
+static bool read_authorization(struct cli *cli, struct buffer *ret_text, struct error *ret_error) {
     const char *path = option_value(cli, "authorization-file");
     if (path == NULL)
         return true;
@@ -46,19 +45,12 @@ static bool read_authorization(struct cli *cli, const struct seal_keys *keys, js
     if (length == 0 || length > AUTHORIZATION_MAX_BYTES)
         return wrong_authorization(path, ret_error);
     line[length] = '\0';
-    struct buffer stored = {0};
-    if (keys->count > 0) {
-        seal_text(keys, line, &stored);
-        json_object_object_add(options, "secret", json_object_new_string(stored.bytes));
-    } else {
-        json_object_object_add(options, "authorization", json_object_new_string(line));
-    }
-    buffer_free(&stored);
+    buffer_text(ret_text, line);
     OPENSSL_cleanse(line, sizeof(line));
     return true;
 }
 
-static bool read_options(struct cli *cli, const struct seal_keys *keys, json_object *options, struct error *ret_error) {
+static bool read_options(struct cli *cli, json_object *options, struct error *ret_error) {
     static const char *const texts[] = {"target", "url", "language", "index"};
     static const char *const targets[] = {"postgres", "opensearch", "elasticsearch", "meilisearch", NULL};
     if (!option_choice(cli, "target", targets, ret_error))
@@ -78,7 +70,7 @@ static bool read_options(struct cli *cli, const struct seal_keys *keys, json_obj
         return false;
     if (max_in_flight > 0)
         json_object_object_add(options, "max_in_flight", json_object_new_int64(max_in_flight));
-    return read_authorization(cli, keys, options, ret_error);
+    return true;
 }
 
 bool run_subscription_add_index(struct cli *cli, struct error *ret_error) {
@@ -91,9 +83,13 @@ bool run_subscription_add_index(struct cli *cli, struct error *ret_error) {
     if (!secrets_keys(&keys, ret_error))
         return false;
     json_object *options = json_object_new_object();
-    struct buffer types = {0};
+    struct buffer types = {0}, authorization = {0};
     PGresult *added = NULL;
-    bool ok = read_options(cli, &keys, options, ret_error) && cli_connect(cli, CONNECT_FOR_WORK, ret_error);
+    bool ok = read_options(cli, options, ret_error) && read_authorization(cli, &authorization, ret_error) &&
+              cli_connect(cli, CONNECT_FOR_WORK, ret_error) && cli_script(cli, "begin", ret_error);
+    // What is sealed is sealed for the index, once it is there.
+    if (ok && authorization.length > 0 && keys.count == 0)
+        json_object_object_add(options, "authorization", json_object_new_string(authorization.bytes));
     if (ok) {
         const char *values[] = {
             cli->arguments[0], parameter_array(cli, "type", 0, &types), option_value(cli, "scope"),
@@ -102,6 +98,10 @@ bool run_subscription_add_index(struct cli *cli, struct error *ret_error) {
         if (!ok && strcmp(ret_error->sqlstate, "22023") == 0)
             ret_error->code = ERROR_USAGE;
     }
+    ok = ok &&
+         (authorization.length == 0 || keys.count == 0 ||
+          secret_store_sealed(cli, &keys, cli->arguments[0], authorization.bytes, ret_error)) &&
+         cli_script(cli, "commit", ret_error);
     if (ok && cli->json)
         output_json(output_json_row(added, 0));
     else if (ok)
@@ -109,6 +109,7 @@ bool run_subscription_add_index(struct cli *cli, struct error *ret_error) {
                cli->arguments[0]);
     PQclear(added);
     buffer_free(&types);
+    secret_wipe(&authorization);
     seal_keys_close(&keys);
     json_object_put(options);
     return ok;

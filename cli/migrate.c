@@ -1,9 +1,10 @@
-// migrate: brings a database to this program's schema. The same transactions are run here and printed by --print, so
-// both give the same schema.
+// migrate: brings a database to this program's schema. The same statements are run here and printed by --print, so both
+// give the same schema.
 //
-// Happy path: take the advisory lock, read rowbell.migrations, then one transaction for roles and bootstrap, one for
-// each table migration, and one for all functions with their grants, each with its rows in rowbell.migrations. A
-// failure rolls its own transaction back; what came before stays, and the next run goes on from there.
+// Happy path, in one transaction: take the advisory lock, let verify.sql judge what is there, read rowbell.migrations,
+// then run roles, bootstrap, the table migrations that are missing, and all functions with their grants. A failure
+// leaves the database as it was. Before verify.sql has found nothing, no object of the schema is named in a statement:
+// a view or a function of somebody else would run with the rights of whoever migrates.
 #include "cli/arguments.h"
 #include "cli/command.h"
 #include "cli/connect.h"
@@ -17,89 +18,64 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A script, and where in it each file begins, so that an error can name file and line.
-struct script {
-    struct buffer sql;
-    struct {
-        const struct migration_step *step;
-        size_t start;
-    } parts[100];
-    size_t part_count;
-};
-
-static void script_step(struct script *script, const struct migration_step *step) {
-    if (script->part_count < sizeof(script->parts) / sizeof(*script->parts)) {
-        script->parts[script->part_count].step = step;
-        script->parts[script->part_count++].start = script->sql.length;
-    }
-    buffer_append(&script->sql, step->file->bytes, step->file->length);
-}
-
-static void script_record(struct script *script, const struct migration_step *step) {
-    // Names and digests come from this program's own files.
+// A file, and its row in rowbell.migrations. Names and digests come from this program's own files.
+static void step_sql(const struct migration_step *step, struct buffer *sql) {
+    buffer_append(sql, step->file->bytes, step->file->length);
     if (step->kind == MIGRATION_TABLES)
-        buffer_format(&script->sql,
+        buffer_format(sql,
                       "insert into rowbell.migrations (name, version, compatible_from, checksum)\n"
                       "  values ('%s', %d, %d, '%s');\n",
                       step->name, step->version, step->compatible_from, step->file->sha256);
-    else
-        buffer_format(&script->sql,
+    else if (step->kind == MIGRATION_FUNCTIONS || step->kind == MIGRATION_GRANTS)
+        buffer_format(sql,
                       "insert into rowbell.migrations (name, checksum) values ('%s', '%s')\n"
                       "  on conflict (name) do update set checksum = excluded.checksum, applied_at = now();\n",
                       step->name, step->file->sha256);
 }
 
-static void script_begin(struct script *script, bool roles) {
-    buffer_text(&script->sql, "begin;\n");
-    buffer_text(&script->sql, roles ? "set local role rowbell_owner;\n" : "set local rowbell.no_roles = 'on';\n");
-}
+// What a database or a role may have set otherwise, and our files depend on. Names are those of pg_catalog before any
+// statement looks one up.
+static const char settings[] = "set local search_path = pg_catalog, pg_temp;\n"
+                               "set local timezone = 'UTC';\n"
+                               "set local datestyle = 'ISO';\n"
+                               "set local client_min_messages = warning;\n"
+                               "set local statement_timeout = 0;\n"
+                               "set local idle_in_transaction_session_timeout = 0;\n"
+                               "set local standard_conforming_strings = on;\n"
+                               "set local transform_null_equals = off;\n"
+                               "set local quote_all_identifiers = off;\n"
+                               "set local check_function_bodies = on;\n"
+                               "set local default_table_access_method = heap;\n"
+                               "set local row_security = on;\n"
+                               "set local plpgsql.extra_errors = none;\n"
+                               "set local plpgsql.extra_warnings = none;\n";
 
-static const struct migration_step *find_kind(const struct migration_plan *plan, enum migration_kind kind) {
-    for (size_t i = 0; i < plan->count; i++)
-        if (plan->steps[i].kind == kind && plan->steps[i].file != NULL)
-            return &plan->steps[i];
-    return NULL;
-}
+// A table lock that an application holds must not queue everybody else behind the migration.
+static const char lock_timeout[] = "set local lock_timeout = '30s';\n";
 
-static void script_bootstrap(struct script *script, const struct migration_plan *plan, bool roles) {
-    buffer_text(&script->sql, "begin;\n");
-    if (roles)
-        script_step(script, find_kind(plan, MIGRATION_ROLES));
-    else
-        buffer_text(&script->sql, "set local rowbell.no_roles = 'on';\n");
-    script_step(script, find_kind(plan, MIGRATION_BOOTSTRAP));
-    buffer_text(&script->sql, "commit;\n");
-}
-
-static void script_tables(struct script *script, const struct migration_step *step, bool roles) {
-    script_begin(script, roles);
-    script_step(script, step);
-    script_record(script, step);
-    buffer_text(&script->sql, "commit;\n");
-}
-
-static void script_functions(struct script *script, const struct migration_plan *plan, bool roles) {
-    script_begin(script, roles);
-    for (size_t i = 0; i < plan->count; i++) {
-        const struct migration_step *step = &plan->steps[i];
-        if (step->kind != MIGRATION_FUNCTIONS && step->kind != MIGRATION_GRANTS)
-            continue;
-        if (step->state == MIGRATION_UNKNOWN)
-            buffer_format(&script->sql, "delete from rowbell.migrations where name = '%s';\n", step->name);
-        else if (migration_plan_runs(plan, step, roles)) {
-            script_step(script, step);
-            script_record(script, step);
-        }
+// What verify.sql asks. `trusted` is a list of roles or NULL.
+static void append_mode(struct buffer *sql, bool roles, const char *trusted) {
+    buffer_format(sql, "set local rowbell.no_roles = '%s';\nset local rowbell.trusted = '", roles ? "off" : "on");
+    for (const char *c = trusted != NULL ? trusted : ""; *c != 0; c++) {
+        if (*c == '\'')
+            buffer_char(sql, '\'');
+        buffer_char(sql, *c);
     }
-    buffer_text(&script->sql, "commit;\n");
+    buffer_text(sql, "';\n");
 }
 
-static bool any_functions(const struct migration_plan *plan, bool roles) {
-    for (size_t i = 0; i < plan->count; i++)
-        if ((plan->steps[i].kind == MIGRATION_FUNCTIONS || plan->steps[i].kind == MIGRATION_GRANTS) &&
-            migration_plan_runs(plan, &plan->steps[i], roles))
-            return true;
-    return false;
+// What comes after bootstrap.sql: everything is made by its owner.
+static const char *after_bootstrap(bool roles) {
+    return roles ? "set local role rowbell_owner;\nlock table rowbell.migrations in share row exclusive mode;\n"
+                 : "lock table rowbell.migrations in share row exclusive mode;\n";
+}
+
+// Does the file of this step run, or is its record of functions that are gone deleted?
+static bool step_runs(const struct migration_plan *plan, const struct migration_step *step, bool roles) {
+    if (step->kind == MIGRATION_ROLES)
+        return roles;
+    return step->kind == MIGRATION_BOOTSTRAP || migration_plan_runs(plan, step, roles) ||
+           (step->state == MIGRATION_UNKNOWN && step->kind == MIGRATION_FUNCTIONS && plan->functions_pending);
 }
 
 static int line_at(const char *text, size_t offset) {
@@ -109,42 +85,30 @@ static int line_at(const char *text, size_t offset) {
     return line;
 }
 
-// Wraps the error with the file and line that PostgreSQL's position points to.
-static void locate(const struct script *script, const PGresult *result, struct error *error) {
-    const char *position = PQresultErrorField(result, PG_DIAG_STATEMENT_POSITION);
-    // Characters, counted from 1; our files are ASCII, so they are bytes.
-    size_t offset = position != NULL ? strtoul(position, NULL, 10) - 1 : 0;
-    for (size_t i = script->part_count; position != NULL && i > 0; i--) {
-        if (script->parts[i - 1].start > offset)
-            continue;
-        const struct migration_step *step = script->parts[i - 1].step;
-        error_wrap(error, "migrate: %s line %d", step->file->name,
-                   line_at(step->file->bytes, offset - script->parts[i - 1].start));
-        return;
-    }
-    error_wrap(error, "migrate: %s", script->part_count > 0 ? script->parts[script->part_count - 1].step->name : "?");
-}
-
-static bool run_script(struct cli *cli, const struct script *script, struct error *ret_error) {
-    PGresult *result = PQexec(cli->conn, buffer_cstr(&script->sql));
+// Runs one step; an error names the file and the line that PostgreSQL's position points to.
+static bool run_step(struct cli *cli, const struct migration_step *step, struct error *ret_error) {
+    struct buffer sql = {0};
+    if (step->file != NULL)
+        step_sql(step, &sql);
+    else
+        buffer_format(&sql, "delete from rowbell.migrations where name = '%s'", step->name);
+    PGresult *result = PQexec(cli->conn, buffer_cstr(&sql));
     bool ok = PQresultStatus(result) == PGRES_COMMAND_OK || PQresultStatus(result) == PGRES_TUPLES_OK;
-    if (!ok) {
-        if (PQstatus(cli->conn) == CONNECTION_BAD)
-            error_set(ret_error, ERROR_CONNECT, "migrate: the connection was lost: run it again");
-        else {
-            cli_error_from_result(result, ret_error);
-            locate(script, result, ret_error);
-        }
+    const char *position = PQresultErrorField(result, PG_DIAG_STATEMENT_POSITION);
+    if (!ok && PQstatus(cli->conn) == CONNECTION_BAD) {
+        error_set(ret_error, ERROR_CONNECT, "migrate: the connection was lost: run it again");
+    } else if (!ok) {
+        cli_error_from_result(result, ret_error);
+        // Characters, counted from 1; our files are ASCII, so they are bytes.
+        if (position != NULL && step->file != NULL)
+            error_wrap(ret_error, "migrate: %s line %d", step->file->name,
+                       line_at(step->file->bytes, strtoul(position, NULL, 10) - 1));
+        else
+            error_wrap(ret_error, "migrate: %s", step->name);
     }
     PQclear(result);
-    if (!ok)
-        PQclear(PQexec(cli->conn, "rollback"));
+    buffer_free(&sql);
     return ok;
-}
-
-static void script_free(struct script *script) {
-    buffer_free(&script->sql);
-    script->part_count = 0;
 }
 
 // What the database says of itself.
@@ -177,7 +141,8 @@ static bool read_records(struct cli *cli, struct database *database, struct erro
     return true;
 }
 
-static bool read_database(struct cli *cli, struct database *database, struct error *ret_error) {
+// From the catalog alone: verify.sql comes next.
+static bool read_schema(struct cli *cli, struct database *database, struct error *ret_error) {
     PGresult *schema;
     if (!cli_query(cli, &sql_migration_schema, 0, NULL, &schema, ret_error))
         return false;
@@ -190,19 +155,39 @@ static bool read_database(struct cli *cli, struct database *database, struct err
                         "migrate: %s may not create a schema in this database: connect as its owner or as a superuser",
                         PQgetvalue(schema, 0, 3));
     PQclear(schema);
-    return ok && (!database->recorded || read_records(cli, database, ret_error));
+    return ok;
 }
 
-// An installation stays what it was made as: otherwise half of it would belong to somebody else.
-static bool check_roles(const struct database *database, bool roles, struct error *ret_error) {
-    if (!database->exists || database->owned_by_role == roles)
-        return true;
-    if (roles)
-        return error_set(ret_error, ERROR_SCHEMA,
-                         "migrate: the schema does not belong to rowbell_owner: it was made with --no-roles, so give "
-                         "--no-roles again");
-    return error_set(ret_error, ERROR_SCHEMA,
-                     "migrate: the schema belongs to rowbell_owner: it was made with roles, so leave --no-roles out");
+static bool verify(struct cli *cli, bool roles, struct error *ret_error) {
+    struct buffer sql = {0};
+    append_mode(&sql, roles, option_value(cli, "trust"));
+    PGresult *problems = NULL;
+    bool ok =
+        cli_script(cli, buffer_cstr(&sql), ret_error) && cli_query(cli, &sql_verify, 0, NULL, &problems, ret_error);
+    buffer_free(&sql);
+    int count = ok ? PQntuples(problems) : 0;
+    for (int row = 0; row < count; row++)
+        fprintf(stderr, "rowbell: migrate: %s: %s: %s\n", PQgetvalue(problems, row, 0), PQgetvalue(problems, row, 1),
+                PQgetvalue(problems, row, 2));
+    if (count > 0)
+        ok = error_set(ret_error, ERROR_SCHEMA, "migrate: %s: nothing of the schema was read or changed",
+                       count == 1 ? "there is a problem" : "there are problems");
+    PQclear(problems);
+    return ok;
+}
+
+// Any login can take the lock, so who has it is named.
+static bool wait_for_lock(struct cli *cli, struct error *ret_error) {
+    PGresult *holder;
+    if (!cli_query(cli, &sql_migration_lock_holder, 0, NULL, &holder, ret_error))
+        return false;
+    bool known = PQntuples(holder) > 0;
+    fprintf(stderr,
+            "rowbell: another migration of this database is running: waiting for it (process %s of login %s has the "
+            "lock)\n",
+            known ? PQgetvalue(holder, 0, 0) : "?", known ? PQgetvalue(holder, 0, 1) : "?");
+    PQclear(holder);
+    return cli_query(cli, &sql_migration_lock, 0, NULL, NULL, ret_error);
 }
 
 static bool take_lock(struct cli *cli, struct error *ret_error) {
@@ -211,13 +196,16 @@ static bool take_lock(struct cli *cli, struct error *ret_error) {
         return false;
     bool taken = PQgetvalue(result, 0, 0)[0] == 't';
     PQclear(result);
-    if (!taken) {
-        fputs("rowbell: another migration of this database is running: waiting for it\n", stderr);
-        if (!cli_query(cli, &sql_migration_lock, 0, NULL, NULL, ret_error))
-            return false;
-    }
-    // A table lock that an application holds must not queue everybody else behind the migration.
-    return cli_script(cli, "set lock_timeout = '30s'", ret_error);
+    return (taken || wait_for_lock(cli, ret_error)) && cli_script(cli, lock_timeout, ret_error);
+}
+
+static bool begin(struct cli *cli, bool changes, struct error *ret_error) {
+    // Each statement sees what was committed before it: the one that waited for the lock, what the other migration did.
+    return cli_script(cli,
+                      changes ? "begin isolation level read committed read write"
+                              : "begin isolation level repeatable read read only",
+                      ret_error) &&
+           cli_script(cli, settings, ret_error) && (!changes || take_lock(cli, ret_error));
 }
 
 static void print_status(const struct migration_plan *plan, bool json) {
@@ -274,67 +262,70 @@ static int print_steps(const struct migration_plan *plan, bool roles, bool json,
 }
 
 static bool apply(struct cli *cli, const struct migration_plan *plan, bool roles, struct error *ret_error) {
-    struct script script = {0};
-    script_bootstrap(&script, plan, roles);
-    bool ok = run_script(cli, &script, ret_error);
-    for (size_t i = 0; ok && i < plan->count; i++) {
-        const struct migration_step *step = &plan->steps[i];
-        if (step->kind != MIGRATION_TABLES || !migration_plan_runs(plan, step, roles))
-            continue;
-        script_free(&script);
-        script_tables(&script, step, roles);
-        ok = run_script(cli, &script, ret_error);
-    }
-    if (ok && any_functions(plan, roles)) {
-        script_free(&script);
-        script_functions(&script, plan, roles);
-        ok = run_script(cli, &script, ret_error);
-    }
-    script_free(&script);
-    return ok;
-}
-
-// psql's \if keeps what is applied already from running twice.
-static void print_sql(const struct migration_plan *plan, bool roles) {
-    printf("-- The schema of Rowbell, version %d. Run it with psql:  psql -X -f FILE\n", plan->version);
-    puts("\\set ON_ERROR_STOP on\n"
-         "set search_path = pg_catalog, pg_temp;\n"
-         "set client_min_messages = warning;\n"
-         "select pg_advisory_lock(32210705887620204) as locked \\gset");
-    struct script script = {0};
-    script_bootstrap(&script, plan, roles);
-    fputs(buffer_cstr(&script.sql), stdout);
     for (size_t i = 0; i < plan->count; i++) {
         const struct migration_step *step = &plan->steps[i];
-        if (step->kind != MIGRATION_TABLES)
-            continue;
-        script_free(&script);
-        script_tables(&script, step, roles);
-        printf("select not exists (select from rowbell.migrations where name = '%s') as pending \\gset\n\\if :pending\n"
-               "%s\\endif\n",
-               step->name, buffer_cstr(&script.sql));
+        if (step_runs(plan, step, roles) && !run_step(cli, step, ret_error))
+            return false;
+        if (step->kind == MIGRATION_BOOTSTRAP && !cli_script(cli, after_bootstrap(roles), ret_error))
+            return false;
     }
-    script_free(&script);
-    script_functions(&script, plan, roles);
-    fputs(buffer_cstr(&script.sql), stdout);
-    puts("select pg_advisory_unlock(32210705887620204) as unlocked \\gset");
-    script_free(&script);
+    return cli_script(cli, "commit", ret_error);
+}
+
+// psql's if keeps what is applied already from running twice.
+static void print_sql(const struct migration_plan *plan, bool roles, const char *trusted) {
+    printf("-- The schema of Rowbell, version %d. Run it with psql:  psql -X -f FILE\n"
+           "\\set ON_ERROR_STOP on\n"
+           "begin isolation level read committed read write;\n"
+           "%sselect pg_advisory_xact_lock(32210705887620204) as locked \\gset\n%s",
+           plan->version, settings, lock_timeout);
+    struct buffer sql = {0};
+    append_mode(&sql, roles, trusted);
+    buffer_format(
+        &sql,
+        "do $verify$\ndeclare\n  problems text;\nbegin\n"
+        "  select string_agg(format('%%s: %%s: %%s', v.place, v.problem, v.remedy), e'\\n') into problems from (\n"
+        "%s) as v;\n"
+        "  if problems is not null then\n"
+        "    raise exception e'rowbell: nothing of the schema was read or changed:\\n%%', problems;\n"
+        "  end if;\nend $verify$;\n",
+        sql_verify.sql);
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct migration_step *step = &plan->steps[i];
+        if (!step_runs(plan, step, roles))
+            continue;
+        if (step->kind == MIGRATION_TABLES)
+            buffer_format(&sql,
+                          "select not exists (select from rowbell.migrations where name = '%s') as pending \\gset\n"
+                          "\\if :pending\n",
+                          step->name);
+        step_sql(step, &sql);
+        if (step->kind == MIGRATION_TABLES)
+            buffer_text(&sql, "\\endif\n");
+        if (step->kind == MIGRATION_BOOTSTRAP)
+            buffer_text(&sql, after_bootstrap(roles));
+    }
+    fputs(buffer_cstr(&sql), stdout);
+    puts("commit;");
+    buffer_free(&sql);
 }
 
 static bool with_database(struct cli *cli, bool roles, struct error *ret_error) {
-    bool changes = !option_given(cli, "status") && !option_given(cli, "dry-run");
+    bool status = option_given(cli, "status"), changes = !status && !option_given(cli, "dry-run");
     struct database database = {0};
     struct migration_plan plan = {0};
-    bool ok = cli_connect(cli, CONNECT_FOR_MIGRATE, ret_error) && (!changes || take_lock(cli, ret_error)) &&
-              read_database(cli, &database, ret_error);
+    bool ok = cli_connect(cli, CONNECT_FOR_MIGRATE, ret_error) && begin(cli, changes, ret_error) &&
+              read_schema(cli, &database, ret_error) &&
+              verify(cli, status && database.exists ? database.owned_by_role : roles, ret_error) &&
+              (!database.recorded || read_records(cli, &database, ret_error));
     if (!ok)
         goto done;
     migration_plan_init(&plan, migrations, migrations_count, database.records, database.record_count);
-    if (option_given(cli, "status")) {
+    if (status) {
         print_status(&plan, cli->json);
         goto done;
     }
-    ok = migration_plan_check(&plan, ret_error) && check_roles(&database, roles, ret_error);
+    ok = migration_plan_check(&plan, ret_error);
     if (ok && changes)
         ok = apply(cli, &plan, roles, ret_error);
     if (ok) {
@@ -358,7 +349,7 @@ bool run_migrate(struct cli *cli, struct error *ret_error) {
         return with_database(cli, roles, ret_error);
     struct migration_plan plan;
     migration_plan_init(&plan, migrations, migrations_count, NULL, 0);
-    print_sql(&plan, roles);
+    print_sql(&plan, roles, option_value(cli, "trust"));
     migration_plan_close(&plan);
     return true;
 }

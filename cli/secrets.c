@@ -69,7 +69,7 @@ static bool read_secret_file(const char *path, struct buffer *text, struct error
     return ok;
 }
 
-static void buffer_wipe(struct buffer *buffer) {
+void secret_wipe(struct buffer *buffer) {
     if (buffer->bytes != NULL)
         OPENSSL_cleanse(buffer->bytes, buffer->length);
     buffer_free(buffer);
@@ -78,33 +78,33 @@ static void buffer_wipe(struct buffer *buffer) {
 bool new_secret_make(struct cli *cli, const struct seal_keys *keys, struct new_secret *secret,
                      struct error *ret_error) {
     *secret = (struct new_secret){0};
-    struct buffer text = {0};
+    struct buffer *text = &secret->text;
     const char *path = option_value(cli, "secret-file");
     bool ed25519 = option_given(cli, "ed25519");
     if (path != NULL && ed25519)
         return error_set(ret_error, ERROR_USAGE, "--secret-file and --ed25519 exclude each other");
-    if (path != NULL && !read_secret_file(path, &text, ret_error))
+    if (path != NULL && !read_secret_file(path, text, ret_error))
         return false;
     if (ed25519) {
-        make_ed25519(&text, &secret->shown);
+        make_ed25519(text, &secret->shown);
         secret->is_public = true;
     } else if (path == NULL && keys->count > 0) {
-        make_hmac(&text);
-        buffer_append(&secret->shown, text.bytes, text.length);
+        make_hmac(text);
+        buffer_append(&secret->shown, text->bytes, text->length);
     }
-    if (text.length > 0 && keys->count > 0) {
-        seal_text(keys, text.bytes, &secret->stored);
-    } else if (text.length > 0) {
-        buffer_text(&secret->stored, "plain:");
-        buffer_append(&secret->stored, text.bytes, text.length);
-    }
-    buffer_wipe(&text);
     return true;
 }
 
+void new_secret_plain(const struct new_secret *secret, struct buffer *ret_form) {
+    if (secret->text.length == 0)
+        return;
+    buffer_text(ret_form, "plain:");
+    buffer_append(ret_form, secret->text.bytes, secret->text.length);
+}
+
 void new_secret_wipe(struct new_secret *secret) {
-    buffer_wipe(&secret->stored);
-    buffer_wipe(&secret->shown);
+    secret_wipe(&secret->text);
+    secret_wipe(&secret->shown);
 }
 
 void new_secret_print(const struct new_secret *secret, const char *from_database, json_object *json) {
@@ -122,11 +122,43 @@ void new_secret_print(const struct new_secret *secret, const char *from_database
     }
 }
 
+// ---- sealed for a subscription
+
+bool secret_place_read(struct cli *cli, const char *name, struct secret_place *ret_place, struct error *ret_error) {
+    PGresult *row;
+    if (!cli_query(cli, &sql_subscription_seal, 1, &name, &row, ret_error))
+        return false;
+    bool found = PQntuples(row) > 0;
+    if (found) {
+        snprintf(ret_place->seal_id, sizeof(ret_place->seal_id), "%s", PQgetvalue(row, 0, 0));
+        ret_place->is_index = strcmp(PQgetvalue(row, 0, 1), "index") == 0;
+    }
+    PQclear(row);
+    return found || error_set(ret_error, ERROR_SQL, "there is no subscription %s: see rowbell subscription list", name);
+}
+
+struct seal_place secret_place_main(const struct secret_place *place) {
+    return (struct seal_place){place->seal_id, place->is_index ? SEAL_AUTHORIZATION : SEAL_SIGNING};
+}
+
+bool secret_store_sealed(struct cli *cli, const struct seal_keys *keys, const char *name, const char *text,
+                         struct error *ret_error) {
+    struct secret_place place;
+    if (!secret_place_read(cli, name, &place, ret_error))
+        return false;
+    struct buffer form = {0};
+    seal_text(keys, secret_place_main(&place), text, &form);
+    const char *values[] = {name, "0", form.bytes};
+    bool ok = cli_query(cli, &sql_subscription_rotate_secret, 3, values, NULL, ret_error);
+    buffer_free(&form);
+    return ok;
+}
+
 // ---- secrets rekey
 
 // A stored secret, sealed under the first key; its end, if it has one, is kept. *ret_changed: it was not so before.
-static bool reseal(const struct seal_keys *keys, const char *stored, struct buffer *ret_stored, bool *ret_changed,
-                   struct error *ret_error) {
+static bool reseal(const struct seal_keys *keys, struct seal_place place, const char *stored, struct buffer *ret_stored,
+                   bool *ret_changed, struct error *ret_error) {
     int64_t end_s;
     const char *form = seal_split(stored, &end_s);
     buffer_append(ret_stored, stored, (size_t)(form - stored));
@@ -135,10 +167,10 @@ static bool reseal(const struct seal_keys *keys, const char *stored, struct buff
         return true;
     }
     struct buffer text = {0};
-    bool ok = seal_open(keys, form, &text, ret_error);
+    bool ok = seal_open(keys, place, form, &text, ret_error);
     if (ok)
-        seal_text(keys, buffer_cstr(&text), ret_stored);
-    buffer_wipe(&text);
+        seal_text(keys, place, buffer_cstr(&text), ret_stored);
+    secret_wipe(&text);
     *ret_changed |= ok;
     return ok;
 }
@@ -149,12 +181,12 @@ struct rekeying {
     int64_t sealed, current; // subscriptions
 };
 
-static bool reseal_array(const struct seal_keys *keys, json_object *secrets, json_object *ret_after, bool *ret_changed,
-                         struct error *ret_error) {
+static bool reseal_array(const struct seal_keys *keys, struct seal_place place, json_object *secrets,
+                         json_object *ret_after, bool *ret_changed, struct error *ret_error) {
     for (size_t i = 0; i < json_object_array_length(secrets); i++) {
         struct buffer after = {0};
-        bool ok =
-            reseal(keys, json_object_get_string(json_object_array_get_idx(secrets, i)), &after, ret_changed, ret_error);
+        bool ok = reseal(keys, place, json_object_get_string(json_object_array_get_idx(secrets, i)), &after,
+                         ret_changed, ret_error);
         if (ok)
             json_object_array_add(ret_after, json_object_new_string(buffer_cstr(&after)));
         buffer_free(&after);
@@ -171,10 +203,13 @@ static bool rekey_one(struct cli *cli, struct rekeying *rekeying, const PGresult
     const char *secrets_text = PQgetvalue(rows, row, 2);
     const char *client_key = PQgetisnull(rows, row, 3) ? NULL : PQgetvalue(rows, row, 3);
     json_object *secrets = json_tokener_parse(secrets_text), *after = json_object_new_array();
+    struct secret_place place = {.is_index = strcmp(PQgetvalue(rows, row, 5), "index") == 0};
+    snprintf(place.seal_id, sizeof(place.seal_id), "%s", PQgetvalue(rows, row, 4));
     struct buffer key_after = {0};
     bool changed = false;
-    bool ok = reseal_array(&rekeying->keys, secrets, after, &changed, ret_error) &&
-              (client_key == NULL || reseal(&rekeying->keys, client_key, &key_after, &changed, ret_error));
+    bool ok = reseal_array(&rekeying->keys, secret_place_main(&place), secrets, after, &changed, ret_error) &&
+              (client_key == NULL || reseal(&rekeying->keys, (struct seal_place){place.seal_id, SEAL_CLIENT_KEY},
+                                            client_key, &key_after, &changed, ret_error));
     if (!ok)
         error_wrap(ret_error, "subscription %s", name);
     rekeying->current += ok && !changed;

@@ -80,8 +80,8 @@ static bool read_endpoint(struct test *test, const PGresult *row) {
         stored[i] = (char *)json_object_get_string(json_object_array_get_idx(secrets, (size_t)i));
         readable &= stored[i] != NULL;
     }
-    bool ok = readable ? webhook_endpoint_init(&test->endpoint, PQgetvalue(row, 0, 1), stored, count, &test->keys,
-                                               false, &error)
+    bool ok = readable ? webhook_endpoint_init(&test->endpoint, PQgetvalue(row, 0, 1), stored, count,
+                                               PQgetvalue(row, 0, 5), &test->keys, false, &error)
                        : error_set(&error, ERROR_SQL,
                                    "secret: it is stored unsealed, and this login may not read it: seal it (rowbell "
                                    "secrets rekey), or connect as the schema's owner");

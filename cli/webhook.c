@@ -98,8 +98,9 @@ static bool read_pem(const char *flag, const char *path, char **ret_text, struct
            error_set(ret_error, ERROR_USAGE, "--%s %s: not a text of at most %d bytes", flag, path, MAX_PEM_BYTES);
 }
 
-// Certificates, and the client's key, which leaves this process sealed.
-static bool read_tls(struct cli *cli, const struct seal_keys *keys, json_object *options, struct error *ret_error) {
+// Certificates, and the client's key, which leaves this process sealed, and so apart from the options.
+static bool read_tls(struct cli *cli, const struct seal_keys *keys, json_object *options, struct buffer *ret_client_key,
+                     struct error *ret_error) {
     const char *ca_path = option_value(cli, "ca"), *certificate_path = option_value(cli, "client-certificate"),
                *key_path = option_value(cli, "client-key");
     char *ca = NULL, *certificate = NULL, *key = NULL;
@@ -119,11 +120,8 @@ static bool read_tls(struct cli *cli, const struct seal_keys *keys, json_object 
     if (ok && key != NULL && strlen(key) > SEAL_TEXT_MAX_BYTES)
         ok = error_set(ret_error, ERROR_USAGE, "--client-key %s: more than %d bytes", key_path, SEAL_TEXT_MAX_BYTES);
     if (ok && key != NULL) {
-        struct buffer sealed = {0};
-        seal_text(keys, key, &sealed);
+        buffer_text(ret_client_key, key);
         json_object_object_add(options, "client_certificate", json_object_new_string(certificate));
-        json_object_object_add(options, "client_key", json_object_new_string(sealed.bytes));
-        buffer_free(&sealed);
     }
     if (key != NULL)
         explicit_bzero(key, MAX_PEM_BYTES);
@@ -148,7 +146,8 @@ static const struct collected {
 static const char *const signatures[] = {"standard", "timestamp", "body", NULL};
 
 // The options of rowbell.add_webhook and set_webhook that were given, but the secret.
-static bool read_options(struct cli *cli, const struct seal_keys *keys, json_object *options, struct error *ret_error) {
+static bool read_options(struct cli *cli, const struct seal_keys *keys, json_object *options,
+                         struct buffer *ret_client_key, struct error *ret_error) {
     for (size_t i = 0; i < sizeof(collected) / sizeof(*collected); i++) {
         if (!option_given(cli, collected[i].flag))
             continue;
@@ -185,7 +184,7 @@ static bool read_options(struct cli *cli, const struct seal_keys *keys, json_obj
         json_object_object_add(options, "signature", json_object_new_string(option_value(cli, "signature")));
     if (option_given(cli, "condition"))
         json_object_object_add(options, "condition", json_object_new_string(option_value(cli, "condition")));
-    return read_tls(cli, keys, options, ret_error);
+    return read_tls(cli, keys, options, ret_client_key, ret_error);
 }
 
 static const char *text_of(json_object *json) {
@@ -210,9 +209,40 @@ static void print_added(const PGresult *added, const struct new_secret *secret, 
     json_object *json = as_json ? output_json_row(added, 0) : NULL;
     if (!as_json)
         printf("subscription %s was added\n", PQgetvalue(added, 0, 1));
-    new_secret_print(secret, PQgetvalue(added, 0, 2), json);
+    // With a secret of our own, the one that the database made is gone already.
+    new_secret_print(secret, secret->text.length > 0 ? "" : PQgetvalue(added, 0, 2), json);
     if (as_json)
         output_json(json);
+}
+
+// Seals the client's key for this webhook, which is there, beside the certificate in `changes`.
+static bool seal_client_key(struct cli *cli, const struct seal_keys *keys, const struct buffer *client_key,
+                            json_object *changes, struct error *ret_error) {
+    struct secret_place place;
+    if (!secret_place_read(cli, cli->arguments[0], &place, ret_error))
+        return false;
+    struct buffer sealed = {0};
+    seal_text(keys, (struct seal_place){place.seal_id, SEAL_CLIENT_KEY}, client_key->bytes, &sealed);
+    json_object_object_add(changes, "client_key", json_object_new_string(sealed.bytes));
+    buffer_free(&sealed);
+    return true;
+}
+
+// What is sealed is sealed for a webhook that is there: it comes in the same transaction as the webhook, after it.
+static bool store_sealed(struct cli *cli, const struct seal_keys *keys, const struct new_secret *secret,
+                         json_object *certificate, const struct buffer *client_key, struct error *ret_error) {
+    if (keys->count > 0 && secret->text.length > 0 &&
+        !secret_store_sealed(cli, keys, cli->arguments[0], secret->text.bytes, ret_error))
+        return false;
+    if (client_key->length == 0)
+        return true;
+    json_object *changes = json_object_new_object();
+    json_object_object_add(changes, "client_certificate", json_object_get(certificate));
+    bool ok = seal_client_key(cli, keys, client_key, changes, ret_error);
+    const char *values[] = {cli->arguments[0], text_of(changes)};
+    ok = ok && cli_query(cli, &sql_subscription_set_webhook, 2, values, NULL, ret_error);
+    json_object_put(changes);
+    return ok;
 }
 
 bool run_subscription_add_webhook(struct cli *cli, struct error *ret_error) {
@@ -225,21 +255,34 @@ bool run_subscription_add_webhook(struct cli *cli, struct error *ret_error) {
         return false;
     json_object *options = json_object_new_object();
     struct new_secret secret = {0};
-    struct buffer types = {0};
+    struct buffer types = {0}, client_key = {0}, form = {0};
     PGresult *added = NULL;
-    bool ok = read_options(cli, &keys, options, ret_error) && new_secret_make(cli, &keys, &secret, ret_error) &&
-              cli_connect(cli, CONNECT_FOR_WORK, ret_error);
-    if (ok && secret.stored.length > 0)
-        json_object_object_add(options, "secret", json_object_new_string(secret.stored.bytes));
+    json_object *certificate = NULL;
+    bool ok = read_options(cli, &keys, options, &client_key, ret_error) &&
+              new_secret_make(cli, &keys, &secret, ret_error) && cli_connect(cli, CONNECT_FOR_WORK, ret_error) &&
+              cli_script(cli, "begin", ret_error);
+    if (json_object_object_get_ex(options, "client_certificate", &certificate)) {
+        json_object_get(certificate);
+        json_object_object_del(options, "client_certificate");
+    }
+    if (keys.count == 0)
+        new_secret_plain(&secret, &form);
+    if (ok && form.length > 0)
+        json_object_object_add(options, "secret", json_object_new_string(form.bytes));
     if (ok) {
         const char *values[] = {cli->arguments[0], url, parameter_array(cli, "type", 0, &types),
                                 option_value(cli, "scope"), text_of(options)};
         ok = cli_query(cli, &sql_subscription_add_webhook, 5, values, &added, ret_error) || as_usage(ret_error);
     }
+    ok = ok && (store_sealed(cli, &keys, &secret, certificate, &client_key, ret_error) || as_usage(ret_error)) &&
+         cli_script(cli, "commit", ret_error);
     if (ok)
         print_added(added, &secret, cli->json);
     PQclear(added);
     buffer_free(&types);
+    secret_wipe(&client_key);
+    secret_wipe(&form);
+    json_object_put(certificate);
     new_secret_wipe(&secret);
     seal_keys_close(&keys);
     json_object_put(options);
@@ -303,8 +346,8 @@ bool run_subscription_set(struct cli *cli, struct error *ret_error) {
     if (!secrets_keys(&keys, ret_error))
         return false;
     json_object *changes = json_object_new_object();
-    bool ok = read_options(cli, &keys, changes, ret_error);
-    seal_keys_close(&keys);
+    struct buffer client_key = {0};
+    bool ok = read_options(cli, &keys, changes, &client_key, ret_error);
     if (ok && option_given(cli, "url"))
         json_object_object_add(changes, "url", json_object_new_string(option_value(cli, "url")));
     if (ok && option_given(cli, "scope"))
@@ -319,9 +362,12 @@ bool run_subscription_set(struct cli *cli, struct error *ret_error) {
     if (ok && json_object_object_length(changes) == 0)
         ok = error_set(ret_error, ERROR_USAGE, "nothing to set: see rowbell subscription set --help");
     PGresult *result = NULL;
-    const char *values[] = {cli->arguments[0], text_of(changes)};
     ok = ok && cli_connect(cli, CONNECT_FOR_WORK, ret_error) &&
-         (cli_query(cli, &sql_subscription_set_webhook, 2, values, &result, ret_error) || as_usage(ret_error)) &&
+         (client_key.length == 0 || seal_client_key(cli, &keys, &client_key, changes, ret_error));
+    seal_keys_close(&keys);
+    secret_wipe(&client_key);
+    const char *values[] = {cli->arguments[0], text_of(changes)};
+    ok = ok && (cli_query(cli, &sql_subscription_set_webhook, 2, values, &result, ret_error) || as_usage(ret_error)) &&
          print_changed(cli, result, "was changed", ret_error);
     PQclear(result);
     json_object_put(changes);
@@ -339,12 +385,22 @@ bool run_subscription_rotate_secret(struct cli *cli, struct error *ret_error) {
     struct new_secret secret = {0};
     if (!secrets_keys(&keys, ret_error))
         return false;
-    bool ok = new_secret_make(cli, &keys, &secret, ret_error) && cli_connect(cli, CONNECT_FOR_WORK, ret_error);
+    struct secret_place place;
+    struct buffer form = {0};
+    bool ok = new_secret_make(cli, &keys, &secret, ret_error) && cli_connect(cli, CONNECT_FOR_WORK, ret_error) &&
+              secret_place_read(cli, cli->arguments[0], &place, ret_error);
+    if (ok && place.is_index && option_value(cli, "secret-file") == NULL)
+        ok = error_set(ret_error, ERROR_USAGE, "%s is an index: give its new authorization with --secret-file",
+                       cli->arguments[0]);
+    if (ok && keys.count > 0)
+        seal_text(&keys, secret_place_main(&place), secret.text.bytes, &form);
+    else
+        new_secret_plain(&secret, &form);
     seal_keys_close(&keys);
     char grace_text[24];
     snprintf(grace_text, sizeof(grace_text), "%ld", grace_ms);
     PGresult *result = NULL;
-    const char *values[] = {cli->arguments[0], grace_text, secret.stored.length > 0 ? secret.stored.bytes : NULL};
+    const char *values[] = {cli->arguments[0], grace_text, form.length > 0 ? form.bytes : NULL};
     ok = ok && (cli_query(cli, &sql_subscription_rotate_secret, 3, values, &result, ret_error) || as_usage(ret_error));
     if (ok && cli->json) {
         json_object *json = output_json_row(result, 0);
@@ -358,6 +414,7 @@ bool run_subscription_rotate_secret(struct cli *cli, struct error *ret_error) {
         new_secret_print(&secret, PQgetvalue(result, 0, 0), NULL);
     }
     PQclear(result);
+    secret_wipe(&form);
     new_secret_wipe(&secret);
     return ok;
 }

@@ -472,7 +472,7 @@ static void on_session_set(void *arg, const struct db_reply *reply, const struct
 static void on_schema_read(void *arg, const struct db_reply *reply, const struct error *sql_error) {
     struct db_conn *conn = arg;
     struct error error;
-    if (conn->state == STATE_SETTING_UP && !schema_version_check(reply ? reply->results[0] : NULL, sql_error, &error))
+    if (conn->state == STATE_SETTING_UP && !schema_version_check(reply ? reply->results[1] : NULL, sql_error, &error))
         set_up_failed(conn, &error, NULL);
 }
 
@@ -493,6 +493,18 @@ static void send_internal(struct db_conn *conn, const char *sql, db_done *done) 
     if (sql)
         db_batch_add(batch, &statement, 0, NULL);
     db_batch_send(batch, CONNECT_TIMEOUT_MS, done, conn);
+}
+
+// One batch: where the first statement fails, the server does not look at the second.
+static void send_schema_check(struct db_conn *conn) {
+    if (conn->state != STATE_SETTING_UP)
+        return;
+    static const struct db_statement owner = {NULL, schema_owner_sql}, version = {NULL, schema_version_sql};
+    struct db_batch *batch = db_batch_begin(conn);
+    batch->internal = true;
+    db_batch_add(batch, &owner, 0, NULL);
+    db_batch_add(batch, &version, 0, NULL);
+    db_batch_send(batch, CONNECT_TIMEOUT_MS, on_schema_read, conn);
 }
 
 static void send_listens(struct db_conn *conn) {
@@ -529,7 +541,7 @@ static void session_set_up(struct db_conn *conn) {
     }
     send_internal(conn, conn->settings_sql, on_session_set);
     if (!conn->options.skip_schema_check)
-        send_internal(conn, schema_version_sql, on_schema_read);
+        send_schema_check(conn);
     send_listens(conn);
 }
 

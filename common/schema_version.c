@@ -2,6 +2,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+// A view instead of the table would run its owner's code while the next statement is planned, so this reads the catalog
+// and raises. The owner may change whatever the schema holds, so it has to be rowbell_owner, or a role that may do
+// already what this login may do; the owner of the database is trusted by all but superusers.
+const char schema_owner_sql[] =
+    "do $$ declare found text; state text; "
+    "begin "
+    "perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true); "
+    "select p.text, p.state into found, state from ("
+    "select case when n.oid is null or c.oid is null then 'the schema rowbell is missing' "
+    "when c.relkind <> 'r' or c.relowner <> n.nspowner "
+    "then format('rowbell.migrations is not the table of the owner of schema rowbell, %I, but belongs to %I', "
+    "pg_get_userbyid(n.nspowner), pg_get_userbyid(c.relowner)) "
+    "when not (case when o.rolname = 'rowbell_owner' then not o.rolcanlogin "
+    "else o.oid = me.oid or o.rolsuper or pg_has_role(o.oid, me.oid, 'member') "
+    "or (not me.rolsuper and o.oid = d.datdba) end) "
+    "then format('the schema rowbell belongs to %I, who could run code with the rights of %I', o.rolname, me.rolname) "
+    "end as text, "
+    "case when n.oid is null or c.oid is null then '3F000' else '42P15' end as state "
+    "from pg_database d "
+    "join pg_roles me on me.rolname = current_user "
+    "left join pg_namespace n on n.nspname = 'rowbell' "
+    "left join pg_roles o on o.oid = n.nspowner "
+    "left join pg_class c on c.relnamespace = n.oid and c.relname = 'migrations' "
+    "where d.datname = current_database()) p; "
+    "if found is not null then raise exception using message = found, errcode = state; end if; "
+    "end $$";
+
 const char schema_version_sql[] =
     "select max(version), (select compatible_from from rowbell.migrations where version is not null "
     "order by version desc limit 1) from rowbell.migrations where version is not null";
@@ -19,6 +46,10 @@ static const struct {
 
 bool schema_version_check(const PGresult *result, const struct error *sql_error, struct error *ret_error) {
     if (!result) {
+        if (strcmp(sql_error->sqlstate, "42P15") == 0)
+            return error_set(ret_error, ERROR_SCHEMA,
+                             "%s: if it was not made by `rowbell migrate`, drop it; else connect as a login of its own",
+                             sql_error->text);
         for (size_t i = 0; i < sizeof(unreadable) / sizeof(*unreadable); i++) {
             if (strcmp(sql_error->sqlstate, unreadable[i].sqlstate) == 0)
                 return error_set(ret_error, ERROR_SCHEMA, "%s", unreadable[i].text);

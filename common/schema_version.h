@@ -6,9 +6,12 @@
 #include <stdbool.h>
 
 // The newest table migration that this build knows: the number of migrations/NNNN_*.sql compiled in.
-#define SCHEMA_VERSION 6
+#define SCHEMA_VERSION 9
 
+// Runs before any statement that names an object of the schema, in the same batch or script: it fails where the schema
+// is missing, or belongs to somebody whose code must not run with the rights of this login.
+extern const char schema_owner_sql[];
 extern const char schema_version_sql[]; // one row: version int, compatible_from int; fails when there is no schema
-// From the answer (or the error, result NULL) of schema_version_sql. ERROR_SCHEMA names `rowbell migrate` as the
+// From the answer (or the error, result NULL) of the two. ERROR_SCHEMA names `rowbell migrate` as the
 // remedy.
 bool schema_version_check(const PGresult *result, const struct error *sql_error, struct error *ret_error);

@@ -17,7 +17,8 @@ enum {
 };
 
 static const char plain[] = "plain:";
-static const char sealed[] = "sealed:1:";
+static const char sealed[] = "sealed:2:";
+static const char unbound[] = "sealed:1:"; // as long
 
 static bool starts_with(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
@@ -74,14 +75,22 @@ void seal_keys_close(struct seal_keys *keys) {
 
 // ---- AES-256-GCM
 
-static void gcm_seal(const struct seal_key *key, const char *head, const char *text, size_t length,
+// What is authenticated besides the text: the head of the form and its place, each with its NUL, so that no two are
+// alike.
+static void place_append(struct buffer *head, struct seal_place place) {
+    buffer_char(head, '\0');
+    buffer_append(head, place.id, strlen(place.id) + 1);
+    buffer_append(head, place.purpose, strlen(place.purpose) + 1);
+}
+
+static void gcm_seal(const struct seal_key *key, const struct buffer *head, const char *text, size_t length,
                      unsigned char *ret_bytes) {
     EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
     unsigned char *cipher = ret_bytes + NONCE_BYTES;
     int written = 0;
     int done = RAND_bytes(ret_bytes, NONCE_BYTES) == 1 &&
                EVP_EncryptInit_ex2(context, EVP_aes_256_gcm(), key->bytes, ret_bytes, NULL) &&
-               EVP_EncryptUpdate(context, NULL, &written, (const unsigned char *)head, (int)strlen(head)) &&
+               EVP_EncryptUpdate(context, NULL, &written, (const unsigned char *)head->bytes, (int)head->length) &&
                EVP_EncryptUpdate(context, cipher, &written, (const unsigned char *)text, (int)length) &&
                EVP_EncryptFinal_ex(context, cipher + written, &written) &&
                EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_GCM_GET_TAG, TAG_BYTES, cipher + length);
@@ -89,13 +98,13 @@ static void gcm_seal(const struct seal_key *key, const char *head, const char *t
     EVP_CIPHER_CTX_free(context);
 }
 
-static bool gcm_open(const struct seal_key *key, const char *head, size_t head_length, unsigned char *bytes,
-                     size_t text_length, unsigned char *ret_text) {
+static bool gcm_open(const struct seal_key *key, const struct buffer *head, unsigned char *bytes, size_t text_length,
+                     unsigned char *ret_text) {
     EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
     const unsigned char *cipher = bytes + NONCE_BYTES;
     int written = 0;
     bool done = EVP_DecryptInit_ex2(context, EVP_aes_256_gcm(), key->bytes, bytes, NULL) &&
-                EVP_DecryptUpdate(context, NULL, &written, (const unsigned char *)head, (int)head_length) &&
+                EVP_DecryptUpdate(context, NULL, &written, (const unsigned char *)head->bytes, (int)head->length) &&
                 EVP_DecryptUpdate(context, ret_text, &written, cipher, (int)text_length) &&
                 EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_GCM_SET_TAG, TAG_BYTES, bytes + NONCE_BYTES + text_length) &&
                 EVP_DecryptFinal_ex(context, ret_text + written, &written) == 1;
@@ -117,17 +126,19 @@ const char *seal_split(const char *stored, int64_t *ret_end_s) {
     return digits + length + 1;
 }
 
-void seal_text(const struct seal_keys *keys, const char *text, struct buffer *ret_form) {
+void seal_text(const struct seal_keys *keys, struct seal_place place, const char *text, struct buffer *ret_form) {
     size_t length = strlen(text);
-    assert(keys->count > 0 && length <= SEAL_TEXT_MAX_BYTES);
-    char head[sizeof sealed + SEAL_KEY_ID_BYTES + 1];
-    snprintf(head, sizeof head, "%s%s:", sealed, keys->keys[0].id);
+    assert(keys->count > 0 && length <= SEAL_TEXT_MAX_BYTES && place.id && *place.id);
+    struct buffer head = {0};
+    buffer_format(&head, "%s%s:", sealed, keys->keys[0].id);
+    buffer_text(ret_form, head.bytes);
+    place_append(&head, place);
     unsigned char bytes[SEALED_MAX_BYTES];
     char base64[SEALED_MAX_BYTES / 3 * 4 + 5];
-    gcm_seal(&keys->keys[0], head, text, length, bytes);
+    gcm_seal(&keys->keys[0], &head, text, length, bytes);
     EVP_EncodeBlock((unsigned char *)base64, bytes, (int)(NONCE_BYTES + length + TAG_BYTES));
-    buffer_text(ret_form, head);
     buffer_text(ret_form, base64);
+    buffer_free(&head);
 }
 
 static const struct seal_key *key_find(const struct seal_keys *keys, const char *id, size_t length) {
@@ -137,13 +148,17 @@ static const struct seal_key *key_find(const struct seal_keys *keys, const char 
     return NULL;
 }
 
-bool seal_open(const struct seal_keys *keys, const char *form, struct buffer *ret_text, struct error *ret_error) {
+bool seal_open(const struct seal_keys *keys, struct seal_place place, const char *form, struct buffer *ret_text,
+               struct error *ret_error) {
     if (starts_with(form, plain)) {
         buffer_text(ret_text, form + strlen(plain));
         return true;
     }
-    if (!starts_with(form, sealed))
-        return error_set(ret_error, ERROR_USAGE, "secret: stored in a form that is not known (plain:, sealed:1:)");
+    bool bound = starts_with(form, sealed);
+    if (!bound && !starts_with(form, unbound))
+        return error_set(ret_error, ERROR_USAGE, "secret: stored in a form that is not known (plain:, sealed:2:)");
+    if (bound && (!place.id || !*place.id))
+        return error_set(ret_error, ERROR_USAGE, "secret: it is sealed for a subscription, which has no seal_id here");
     const char *id = form + strlen(sealed);
     size_t id_length = strcspn(id, ":");
     if (id_length != SEAL_KEY_ID_BYTES - 1 || strspn(id, "0123456789abcdef") != id_length || id[id_length] != ':')
@@ -166,11 +181,19 @@ bool seal_open(const struct seal_keys *keys, const char *form, struct buffer *re
     if (decoded < NONCE_BYTES + TAG_BYTES || decoded > SEALED_MAX_BYTES)
         return error_set(ret_error, ERROR_USAGE, "secret: its sealed form is damaged");
     size_t text_length = decoded - NONCE_BYTES - TAG_BYTES;
-    bool good = gcm_open(key, form, (size_t)(base64 - form), bytes, text_length, text);
+    struct buffer head = {0};
+    buffer_append(&head, form, (size_t)(base64 - form));
+    if (bound)
+        place_append(&head, place);
+    bool good = gcm_open(key, &head, bytes, text_length, text);
+    buffer_free(&head);
     if (good)
         buffer_append(ret_text, text, text_length);
     OPENSSL_cleanse(text, sizeof text);
-    return good || error_set(ret_error, ERROR_USAGE, "secret: what was sealed under key %.16s was changed", id);
+    return good ||
+           error_set(ret_error, ERROR_USAGE,
+                     "secret: what was sealed under key %.16s was changed, or sealed for another subscription or use",
+                     id);
 }
 
 bool seal_is_current(const struct seal_keys *keys, const char *form) {

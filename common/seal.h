@@ -1,11 +1,16 @@
 // seal: secrets as they lie in the database (rowbell.subscriptions: secrets, and settings.client_key). Pure but for
 // OpenSSL.
 //
-//   stored   = ["until=" seconds ";"] form        seconds since 1970: from then on it does not sign any more
-//   form     = "plain:" text | "sealed:1:" key id ":" base64(nonce[12] ciphertext tag[16])
+// A sealed form opens in its own place only: the place (seal_place) is authenticated with it, so that a form that is
+// copied to another subscription, or put to another use, gives nothing.
 //
-// Sealed with AES-256-GCM under a key of ROWBELL_SECRET_KEY; what stands before the base64 is authenticated too. The
-// key id is taken from a hash of the key, so that the right one of several is found and a missing one can be named.
+//   stored   = ["until=" seconds ";"] form        seconds since 1970: from then on it does not sign any more
+//   form     = "plain:" text | ("sealed:2:" | "sealed:1:") key id ":" base64(nonce[12] ciphertext tag[16])
+//
+// Sealed with AES-256-GCM under a key of ROWBELL_SECRET_KEY; what stands before the base64 is authenticated too, and
+// with sealed:2 the place after it. sealed:1, of earlier versions, has no place: it is opened until `rowbell secrets
+// rekey` seals it again, and the SQL functions take it from nobody. The key id is taken from a hash of the key, so that
+// the right one of several is found and a missing one can be named.
 #pragma once
 #include "common/buffer.h"
 #include "common/error.h"
@@ -33,10 +38,23 @@ void seal_keys_close(struct seal_keys *keys); // wipes them
 // gives the text as it is, which is no form.
 const char *seal_split(const char *stored, int64_t *ret_end_s);
 
-// Appends the text sealed under the first key. At least one key, at most SEAL_TEXT_MAX_BYTES of text.
-void seal_text(const struct seal_keys *keys, const char *text, struct buffer *ret_form);
-// Appends the text of a form. ERROR_KEY: which key is missing here. ERROR_USAGE: it is no form, or was changed. Never
-// with the secret.
-bool seal_open(const struct seal_keys *keys, const char *form, struct buffer *ret_text, struct error *ret_error);
-// Is it sealed under the first key?
+// What a secret of a subscription is for.
+#define SEAL_SIGNING "signing"
+#define SEAL_AUTHORIZATION "authorization"
+#define SEAL_CLIENT_KEY "client_key"
+
+// Where a form may be opened: the seal_id of a subscription (rowbell.subscriptions), and what for. Views; both are
+// required.
+struct seal_place {
+    const char *id;
+    const char *purpose;
+};
+
+// Appends the text sealed under the first key for this place. At least one key, at most SEAL_TEXT_MAX_BYTES of text.
+void seal_text(const struct seal_keys *keys, struct seal_place place, const char *text, struct buffer *ret_form);
+// Appends the text of a form. ERROR_KEY: which key is missing here. ERROR_USAGE: it is no form, was changed, or was
+// sealed for another place. Never with the secret.
+bool seal_open(const struct seal_keys *keys, struct seal_place place, const char *form, struct buffer *ret_text,
+               struct error *ret_error);
+// Is it sealed under the first key, and for a place?
 bool seal_is_current(const struct seal_keys *keys, const char *form);

@@ -67,7 +67,8 @@ static bool read_client_certificate(struct webhook_endpoint *endpoint, struct js
 }
 
 static bool read_client_key(struct webhook_endpoint *endpoint, struct json_object *value, struct error *ret_error) {
-    if (!seal_open(endpoint->keys, json_object_get_string(value), &endpoint->client_key, ret_error))
+    struct seal_place place = {.id = endpoint->seal_id, .purpose = SEAL_CLIENT_KEY};
+    if (!seal_open(endpoint->keys, place, json_object_get_string(value), &endpoint->client_key, ret_error))
         return error_wrap(ret_error, "client_key");
     return true;
 }
@@ -122,8 +123,9 @@ static bool read_secrets(struct webhook_endpoint *endpoint, char *const *stored,
     const char **secrets = memory_alloc((size_t)count * sizeof *secrets);
     int64_t *ends_s = memory_alloc((size_t)count * sizeof *ends_s);
     bool good = true;
+    struct seal_place place = {.id = endpoint->seal_id, .purpose = SEAL_SIGNING};
     for (int i = 0; i < count && good; i++) {
-        good = seal_open(endpoint->keys, seal_split(stored[i], &ends_s[i]), &opened[i], ret_error);
+        good = seal_open(endpoint->keys, place, seal_split(stored[i], &ends_s[i]), &opened[i], ret_error);
         secrets[i] = buffer_cstr(&opened[i]);
     }
     if (good && ends_s[0] != INT64_MAX)
@@ -144,8 +146,10 @@ static bool read_secrets(struct webhook_endpoint *endpoint, char *const *stored,
 }
 
 bool webhook_endpoint_init(struct webhook_endpoint *endpoint, const char *settings_text, char *const *secrets,
-                           int secret_count, const struct seal_keys *keys, bool allow_http, struct error *ret_error) {
-    *endpoint = (struct webhook_endpoint){.allow_http = allow_http, .deadline_ms = WEBHOOK_DEADLINE_MS, .keys = keys};
+                           int secret_count, const char *seal_id, const struct seal_keys *keys, bool allow_http,
+                           struct error *ret_error) {
+    *endpoint = (struct webhook_endpoint){
+        .allow_http = allow_http, .deadline_ms = WEBHOOK_DEADLINE_MS, .keys = keys, .seal_id = seal_id};
     struct json_object *object = json_tokener_parse(settings_text ? settings_text : "");
     struct json_object *style = NULL;
     if (json_object_is_type(object, json_type_object))
@@ -154,6 +158,8 @@ bool webhook_endpoint_init(struct webhook_endpoint *endpoint, const char *settin
         read_settings(endpoint, object, ret_error) &&
         read_secrets(endpoint, secrets, secret_count, style ? json_object_get_string(style) : "standard", ret_error);
     json_object_put(object);
+    endpoint->keys = NULL;
+    endpoint->seal_id = NULL;
     return good;
 }
 

@@ -31,13 +31,15 @@ struct webhook_endpoint {
     char *ca, *client_certificate; // PEM; NULL
     struct buffer client_key;
     const struct seal_keys *keys; // borrowed while it is made
+    const char *seal_id;          // the same
     struct webhook_signer *signer;
 };
 
 // secrets as they are stored, newest first. allow_http: whatever the settings say. ERROR_USAGE says which setting is
 // wrong and never holds a secret. Close it in any case.
 bool webhook_endpoint_init(struct webhook_endpoint *endpoint, const char *settings, char *const *secrets,
-                           int secret_count, const struct seal_keys *keys, bool allow_http, struct error *ret_error);
+                           int secret_count, const char *seal_id, const struct seal_keys *keys, bool allow_http,
+                           struct error *ret_error);
 void webhook_endpoint_close(struct webhook_endpoint *endpoint);
 
 // The body of a delivery: {"id","type","timestamp","subject","data"}. subject may be NULL; data is JSON text, taken as

@@ -58,12 +58,14 @@ static void read_secrets(struct subscription *subscription, const char *json) {
 
 static struct endpoint_version *version_new(const struct sink *sink, const struct subscription_change *change) {
     struct endpoint_version *version = memory_alloc(sizeof *version);
-    version->subscription = (struct subscription){.id = change->id,
-                                                  .name = memory_copy_text(change->name),
-                                                  .kind = memory_copy_text(change->kind),
-                                                  .state = memory_copy_text(change->state),
-                                                  .ordered = change->ordered,
-                                                  .settings = memory_copy_text(change->settings)};
+    version->subscription =
+        (struct subscription){.id = change->id,
+                              .name = memory_copy_text(change->name),
+                              .kind = memory_copy_text(change->kind),
+                              .state = memory_copy_text(change->state),
+                              .ordered = change->ordered,
+                              .settings = memory_copy_text(change->settings),
+                              .seal_id = change->seal_id ? memory_copy_text(change->seal_id) : NULL};
     read_secrets(&version->subscription, change->secrets);
     version->uses = 1;
     version->active = strcmp(change->state, "active") == 0;
@@ -95,6 +97,7 @@ static void version_release(const struct sink *sink, struct endpoint_version *ve
     free(subscription->kind);
     free(subscription->state);
     free(subscription->settings);
+    free(subscription->seal_id);
     free(version);
 }
 

@@ -54,7 +54,8 @@ static bool read_secret(struct index_target *target, const struct subscription *
     int64_t end_s; // of signatures only
     struct buffer line = {0};
     buffer_text(&line, "authorization: ");
-    bool good = seal_open(keys, seal_split(subscription->secrets[0], &end_s), &line, ret_error);
+    struct seal_place place = {.id = subscription->seal_id, .purpose = SEAL_AUTHORIZATION};
+    bool good = seal_open(keys, place, seal_split(subscription->secrets[0], &end_s), &line, ret_error);
     target->authorization = line.bytes;
     return good || error_wrap(ret_error, "authorization");
 }

@@ -85,6 +85,7 @@ struct subscription_change {
     bool ordered;
     const char *settings; // JSON
     const char *secrets;  // JSON array
+    const char *seal_id;
     const char *version;
     uint64_t pause_ms;
     int64_t failing_ms; // since when without a success; -1: it does not fail

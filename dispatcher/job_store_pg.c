@@ -387,7 +387,8 @@ static void changes_answered(void *arg, const struct db_reply *reply, const stru
                                                       .version = cell(result, i, 7),
                                                       .pause_ms = (uint64_t)cell_int(result, i, 8),
                                                       .failing_ms = cell_int(result, i, 9),
-                                                      .idle_ms = cell_int(result, i, 10)};
+                                                      .idle_ms = cell_int(result, i, 10),
+                                                      .seal_id = cell(result, i, 11)};
     }
     call->done.changes(call->done_arg, changes, count, error);
     free(changes);

@@ -15,6 +15,7 @@ struct subscription {
     char *settings; // JSON text; each sink reads its own keys
     char **secrets; // newest first, as stored ("plain:whsec_...")
     int secret_count;
+    char *seal_id;    // sealed secrets open for it alone
     void *sink_state; // the sink's, made by prepare
 };
 

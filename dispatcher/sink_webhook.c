@@ -31,8 +31,9 @@ struct send {
 static bool webhook_prepare(void *arg, struct subscription *subscription, struct error *ret_error) {
     const struct webhook *webhook = arg;
     struct webhook_endpoint *endpoint = memory_alloc(sizeof *endpoint);
-    bool good = webhook_endpoint_init(endpoint, subscription->settings, subscription->secrets,
-                                      subscription->secret_count, &webhook->keys, webhook->allow_http, ret_error);
+    bool good =
+        webhook_endpoint_init(endpoint, subscription->settings, subscription->secrets, subscription->secret_count,
+                              subscription->seal_id, &webhook->keys, webhook->allow_http, ret_error);
     if (!good) {
         webhook_endpoint_close(endpoint);
         free(endpoint);

@@ -1,9 +1,9 @@
 -- The schema, and the record of what was applied. Runs at every `rowbell migrate`, before anything else; the owner is
--- rowbell_owner where roles are wanted, else whoever migrates.
+-- rowbell_owner where roles are wanted, else whoever migrates. What is there already was judged by verify.sql.
 do $$
 begin
   if to_regnamespace('rowbell') is null then
-    create schema rowbell;
+    create schema rowbell;   -- never IF NOT EXISTS: what somebody else makes meanwhile is not ours
   end if;
   if to_regclass('rowbell.migrations') is null then
     create table rowbell.migrations (

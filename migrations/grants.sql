@@ -17,6 +17,7 @@ grant execute on function rowbell.record(text, text, jsonb, text), rowbell.decla
   rowbell.add_webhook(text, text, text[], text, jsonb), rowbell.remove_subscription(text),
   rowbell.set_webhook(text, jsonb), rowbell.rotate_secret(text, interval, text), rowbell.set_subscription_state(text, text)
   to rowbell_app, rowbell_operator;
+grant execute on function rowbell.seal_place(text) to rowbell_app, rowbell_operator;
 grant execute on function rowbell.subscription_secrets(text), rowbell.subscription_sealed_secrets(text), rowbell.secret_parts(text) to rowbell_operator;
 
 grant select on rowbell.migrations, rowbell.installation to rowbell_relay, rowbell_dispatcher, rowbell_gateway, rowbell_operator;
@@ -68,7 +69,7 @@ grant execute on function rowbell.receipt() to public;   -- it tells a writer ab
 
 grant select on all tables in schema rowbell to rowbell_operator;
 revoke select on rowbell.subscriptions, rowbell.installation from rowbell_operator;
-grant select (id, name, kind, state, types, scope, condition, condition_aside, "coalesce", ordered, settings, created_at)
+grant select (id, name, kind, state, types, scope, condition, condition_aside, "coalesce", ordered, settings, created_at, seal_id)
   on rowbell.subscriptions to rowbell_operator;
 grant select (id, wake) on rowbell.installation to rowbell_operator;
 grant execute on function rowbell.requeue_events(bigint[], timestamptz, timestamptz, boolean, int),

@@ -15,7 +15,8 @@ begin
       null;   -- another database of this cluster was migrated at the same moment
     end;
   end loop;
-  if not pg_has_role(current_user, 'rowbell_owner', 'member') then
+  -- Since PostgreSQL 16 who makes a role is a member that may not use it.
+  if not pg_has_role(current_user, 'rowbell_owner', case when current_setting('server_version_num')::int >= 160000 then 'set' else 'member' end) then
     execute format('grant rowbell_owner to %I', current_user);
   end if;
 end $$;

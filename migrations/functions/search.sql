@@ -474,7 +474,7 @@ end $$;
 --   target         postgres | opensearch | elasticsearch | meilisearch
 --   url            of the search engine; not with postgres
 --   authorization  the value of the Authorization header, kept as a secret
---   secret         the same as it is stored: sealed:... (rowbell subscription add index does it), or plain:...
+--   secret         the same as it is stored, plain:...; a sealed one is given to rotate_secret, once the index is there to be sealed for
 --   columns        array of column names; without it every column
 --   language       text search configuration (postgres); default simple
 --   index          name of the index of each table at the engine, such as app-{table}; default {table}. No other
@@ -542,6 +542,9 @@ begin
   end if;
   if options ? 'authorization' and coalesce(options ->> 'authorization', '') !~ '^[\x21-\x7e]+( [\x21-\x7e]+)*$' then
     raise exception 'rowbell.add_index: authorization must be a header''s value, such as "ApiKey ..." or "Bearer ..."' using errcode = 'invalid_parameter_value';
+  end if;
+  if options ->> 'secret' like 'sealed:%' then
+    raise exception 'rowbell.add_index: a sealed secret is given to rotate_secret, sealed for the subscription (rowbell.seal_place)' using errcode = 'invalid_parameter_value';
   end if;
   if options ? 'secret' and rowbell.secret_problem(options ->> 'secret', 'authorization') is not null then
     raise exception 'rowbell.add_index: %', rowbell.secret_problem(options ->> 'secret', 'authorization') using errcode = 'invalid_parameter_value';

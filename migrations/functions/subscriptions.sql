@@ -129,7 +129,7 @@ begin
   if (settings ? 'client_certificate') <> (settings ? 'client_key') then
     return 'client_certificate and client_key need each other';
   end if;
-  if settings ? 'client_key' and (settings ->> 'client_key' ~ '^sealed:1:[0-9a-f]{16}:[A-Za-z0-9+/]+=*$') is not true then
+  if settings ? 'client_key' and (settings ->> 'client_key' ~ '^sealed:[12]:[0-9a-f]{16}:[A-Za-z0-9+/]+=*$') is not true then
     return 'client_key must be sealed: rowbell subscription set does it, with ROWBELL_SECRET_KEY set';
   end if;
   if url ~* '^http:' and (settings ? 'ca' or settings ? 'client_certificate') then
@@ -142,9 +142,9 @@ end $$;
 create or replace function rowbell.secret_problem(secret text, signature text) returns text
 language sql immutable set search_path = pg_catalog, pg_temp
 return case
-  when secret ~ '^sealed:1:[0-9a-f]{16}:[A-Za-z0-9+/]+=*$' and length(secret) <= 16384 then null
+  when secret ~ '^sealed:[12]:[0-9a-f]{16}:[A-Za-z0-9+/]+=*$' and length(secret) <= 16384 then null
   when secret !~ '^plain:.' or length(secret) > 518 then
-    'a secret is stored as plain:... (at most 512 characters) or sealed:1:...'
+    'a secret is stored as plain:... (at most 512 characters) or sealed:2:...'
   when signature <> 'standard' then null
   when secret !~ '^plain:(whsec|whsk)_[A-Za-z0-9+/]+=*$' or length(secret) not between 38 and 101 then
     'a secret of the standard signature is whsec_ and the base64 of 24 to 64 bytes, or whsk_ and that of an Ed25519 key'
@@ -157,8 +157,8 @@ return 'whsec_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_r
 
 -- Adds an endpoint. The secret is shown once, here; NULL when the options brought it. options: allow_http (boolean), retry (array
 -- of ms), deadline_ms, max_in_flight, rate (a second), headers (object), signature (standard, timestamp, body), statuses (object:
--- status or 4xx to delivered, retry, reject or disable), ca, client_certificate (PEM), client_key (sealed), ordered (boolean),
--- condition (jsonpath on the event's data), secret (plain:... or sealed:...).
+-- status or 4xx to delivered, retry, reject or disable), ca (PEM), ordered (boolean), condition (jsonpath on the event's data), secret
+-- (plain:...). What is sealed comes once the subscription is there to be sealed for: rotate_secret, and set_webhook (client_key).
 create or replace function rowbell.add_webhook(name text, url text, types text[], scope text default null,
                                               options jsonb default '{}')
 returns table (subscription_id int, secret text)
@@ -178,6 +178,8 @@ begin
     -- An application that has lost its tenant's name must not be given every tenant's events.
     when scope = '' then 'the scope is empty: leave it out (NULL) for every scope'
     when jsonb_typeof(options -> 'ordered') <> 'boolean' then 'ordered must be true or false'
+    when options ->> 'secret' like 'sealed:%' then 'a sealed secret is given to rotate_secret, sealed for the subscription (rowbell.seal_place)'
+    when options ? 'client_key' then 'client_key is given to set_webhook, sealed for the subscription (rowbell.seal_place)'
     when options ? 'secret' then rowbell.secret_problem(options ->> 'secret', coalesce(options ->> 'signature', 'standard')) end;
   problem := coalesce(problem, rowbell.webhook_settings_problem(settings));
   if problem is not null then
@@ -230,7 +232,8 @@ begin
     new_types := array(select jsonb_array_elements_text(changes -> 'types'));
     perform rowbell.subscription_types_check(new_types, 'webhook');
   end if;
-  problem := coalesce(problem, rowbell.webhook_settings_problem(new_settings));
+  problem := coalesce(problem, rowbell.given_form_problem(changes ->> 'client_key'), rowbell.webhook_settings_problem(new_settings),
+                      rowbell.redirect_problem(found_row.settings, new_settings, changes));
   -- The secrets were made for the style of before.
   if problem is null and coalesce(new_settings ->> 'signature', 'standard') = 'standard' then
     select rowbell.secret_problem(form, 'standard') into problem
@@ -251,7 +254,8 @@ begin
 end $$;
 
 -- A new secret signs from now on, the old ones beside it until the grace ends (0 to 7 days), and then no more. Returns the new one,
--- which is shown once, here; NULL when the caller brought it (secret: plain:... or sealed:...).
+-- which is shown once, here; NULL when the caller brought it (secret: plain:..., or sealed:2:... for this subscription). An index has one
+-- authorization, which the caller brings; the old one is of no more use.
 create or replace function rowbell.rotate_secret(name text, grace interval default '24 hours', secret text default null) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -264,14 +268,22 @@ begin
   if grace is null or grace < interval '0' or grace > interval '7 days' then
     raise exception 'rowbell.rotate_secret: the grace must be 0 to 7 days' using errcode = 'invalid_parameter_value';
   end if;
-  select * into found_row from rowbell.subscriptions s where s.name = rotate_secret.name and s.kind = 'webhook' for update;
+  select * into found_row from rowbell.subscriptions s
+   where s.name = rotate_secret.name and (s.kind = 'webhook' or s.kind = 'index' and s.settings ->> 'target' <> 'postgres') for update;
   if not found then
-    raise exception 'rowbell.rotate_secret: there is no webhook named %', quote_literal(name) using errcode = 'undefined_object';
+    raise exception 'rowbell.rotate_secret: there is no webhook or index of a search engine named %', quote_literal(name) using errcode = 'undefined_object';
+  end if;
+  if found_row.kind = 'index' then
+    if secret is null then
+      raise exception 'rowbell.rotate_secret: an index needs the authorization itself' using errcode = 'invalid_parameter_value';
+    end if;
+    grace := interval '0';
   end if;
   if secret is null then
     new_secret := rowbell.new_secret();
   else
-    problem := rowbell.secret_problem(secret, coalesce(found_row.settings ->> 'signature', 'standard'));
+    problem := coalesce(rowbell.given_form_problem(secret), rowbell.secret_problem(secret,
+                 case found_row.kind when 'index' then 'authorization' else coalesce(found_row.settings ->> 'signature', 'standard') end));
     if problem is not null then
       raise exception 'rowbell.rotate_secret: %', problem using errcode = 'invalid_parameter_value';
     end if;
@@ -294,7 +306,7 @@ end $$;
 create or replace function rowbell.secret_parts(stored text) returns table (ends_at timestamptz, key_id text, form text)
 language sql immutable
 begin atomic
-  select to_timestamp((substring(stored from '^until=([0-9]+);'))::bigint), substring(o.form from '^sealed:1:([0-9a-f]{16}):'), o.form
+  select to_timestamp((substring(stored from '^until=([0-9]+);'))::bigint), substring(o.form from '^sealed:[12]:([0-9a-f]{16}):'), o.form
     from regexp_replace(stored, '^until=[0-9]+;', '') as o (form);
 end;
 

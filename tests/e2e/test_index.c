@@ -339,7 +339,7 @@ START_TEST(the_command_line_seals_indexes_and_rebuilds) {
     unlink(file);
     ck_assert_msg(status == 0, "%s", err);
     ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.subscriptions where kind = 'index' and "
-                                   "secrets[1] like 'sealed:1:%' and settings::text not like '%uthorization%'"),
+                                   "secrets[1] like 'sealed:2:%' and settings::text not like '%uthorization%'"),
                      1);
     start_relay();
     start_dispatcher();

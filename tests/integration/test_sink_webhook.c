@@ -13,6 +13,8 @@
 #include <string.h>
 #include <time.h>
 
+#define SEAL_ID "0f8fad5b-d9cb-469f-a165-70867728950e"
+
 #define SECRET_1 "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 #define SECRET_2 "C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 #define KEY_1 "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
@@ -36,8 +38,13 @@ static void start(bool allow_http) {
     ck_assert_str_eq(sink.kind, "webhook");
     ck_assert_uint_eq(sink.deadline_ms, 20000);
     receiver = receiver_start();
-    subscription = (struct subscription){
-        .id = 7, .name = "hook", .kind = "webhook", .settings = settings, .secrets = secrets, .secret_count = 1};
+    subscription = (struct subscription){.id = 7,
+                                         .name = "hook",
+                                         .kind = "webhook",
+                                         .settings = settings,
+                                         .secrets = secrets,
+                                         .secret_count = 1,
+                                         .seal_id = (char *)SEAL_ID};
 }
 
 static void on_sink_closed(void *arg) {
@@ -162,12 +169,16 @@ START_TEST(all_secrets_sign) {
 }
 END_TEST
 
-static char *sealed_under(const char *key, const char *text) {
+static char *sealed_for(const char *key, const char *purpose, const char *text) {
     struct seal_keys keys;
     struct buffer form = {0};
     ck_assert(seal_keys_init(&keys, key, NULL));
-    seal_text(&keys, text, &form);
+    seal_text(&keys, (struct seal_place){SEAL_ID, purpose}, text, &form);
     return form.bytes;
+}
+
+static char *sealed_under(const char *key, const char *text) {
+    return sealed_for(key, SEAL_SIGNING, text);
 }
 
 START_TEST(sealed_secrets_are_opened_each_by_its_key) {
@@ -405,7 +416,8 @@ START_TEST(a_client_certificate_is_shown) {
     char *certificate, *key, *other, *other_key;
     tls_identity_make(&certificate, &key);
     tls_identity_make(&other, &other_key);
-    char *sealed = sealed_under(KEY_1, key), *other_sealed = sealed_under(KEY_1, other_key);
+    char *sealed = sealed_for(KEY_1, SEAL_CLIENT_KEY, key),
+         *other_sealed = sealed_for(KEY_1, SEAL_CLIENT_KEY, other_key);
     secret_key = KEY_1;
     start(false);
     struct tls_server tls;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEALED "sealed:1:0123456789abcdef:AAAABBBBCCCCDDDDEEEEFFFFGGGGHHHHIIIIJJJJ"
+#define SEALED "sealed:2:0123456789abcdef:AAAABBBBCCCCDDDDEEEEFFFFGGGGHHHHIIIIJJJJ"
 static PGconn *conn;
 
 static void set_up(void) {
@@ -35,11 +35,8 @@ static const struct {
      NULL},
     {"{\"headers\": {\"X-Key\": \"a\\tb ~\", \"authorization\": \"\"}, \"signature\": \"body\"}", NULL},
     {"{\"statuses\": {\"404\": \"retry\", \"4xx\": \"reject\", \"200\": \"delivered\", \"410\": \"disable\"}}", NULL},
-    {"{\"ca\": \"-----BEGIN CERTIFICATE-----\", \"client_key\": \"" SEALED "\", \"client_certificate\": "
-     "\"-----BEGIN CERTIFICATE-----\"}",
-     NULL},
+    {"{\"ca\": \"-----BEGIN CERTIFICATE-----\"}", NULL},
     {"{\"deadline_ms\": null}", NULL},
-    {"{\"secret\": \"" SEALED "\"}", NULL},
     {"{\"secret\": \"plain:whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"}", NULL},
     {"{\"secret\": \"plain:my own\", \"signature\": \"body\"}", NULL},
     {"[]", "must be a JSON object"},
@@ -73,7 +70,10 @@ static const struct {
     {"{\"ca\": \"no\"}", "must be certificates"},
     {"{\"client_certificate\": \"-----BEGIN CERTIFICATE-----\"}", "need each other"},
     {"{\"client_certificate\": \"-----BEGIN CERTIFICATE-----\", \"client_key\": \"plain:x\"}",
-     "client_key must be sealed"},
+     "client_key is given to set_webhook"},
+    {"{\"client_certificate\": \"-----BEGIN CERTIFICATE-----\", \"client_key\": \"" SEALED "\"}",
+     "client_key is given to set_webhook"},
+    {"{\"secret\": \"" SEALED "\"}", "a sealed secret is given to rotate_secret"},
     {"{\"secret\": \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"}", "stored as plain:"},
     {"{\"secret\": \"plain:my own\"}", "standard signature"},
     {"{\"secret\": \"until=1;plain:whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"}", "stored as plain:"},
@@ -199,7 +199,8 @@ END_TEST
 START_TEST(an_operator_sees_sealed_secrets_only) {
     set_up();
     add("open", "{}");
-    add("sealed", "{\"secret\": \"" SEALED "\"}");
+    add("sealed", "{}");
+    sql_run(conn, "select rowbell.rotate_secret('sealed', '0', '" SEALED "')");
     PGconn *operator= PQconnectdb(fixture_login("rowbell_operator"));
     ck_assert_str_eq(sql_text(operator, "select form is null from rowbell.subscription_secrets('open')"), "t");
     ck_assert_str_eq(sql_text(operator, "select form from rowbell.subscription_secrets('sealed')"), SEALED);

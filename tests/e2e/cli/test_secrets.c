@@ -29,13 +29,13 @@ START_TEST(test_secrets_are_sealed_at_once_where_the_key_is) {
     expect_text(out, "secret  whsec_");
     char secret[100];
     ck_assert_int_eq(sscanf(strstr(out, "whsec_"), "%99s", secret), 1);
-    ck_assert_int_eq(strncmp(stored_secrets("w"), "sealed:1:", 9), 0);
+    ck_assert_int_eq(strncmp(stored_secrets("w"), "sealed:2:", 9), 0);
     ck_assert_ptr_null(strstr(stored_secrets("w"), secret));
 
     expect_status(RUN("subscription", "rotate-secret", "w", "--grace", "1h"), 0);
     expect_text(out, "the old one signs beside it until ");
     expect_text(out, "secret  whsec_");
-    ck_assert_str_eq(sql_text(conn, "select secrets[1] like 'sealed:1:%' and secrets[2] like 'until=%;sealed:1:%' from "
+    ck_assert_str_eq(sql_text(conn, "select secrets[1] like 'sealed:2:%' and secrets[2] like 'until=%;sealed:2:%' from "
                                     "rowbell.subscriptions where name = 'w'"),
                      "t");
     expect_status(RUN("subscription", "show", "w", "--json"), 0);
@@ -93,7 +93,7 @@ START_TEST(test_secrets_rekey) {
     ck_assert_int_eq(
         sql_int(conn, "select count(*) from rowbell.subscriptions, unnest(secrets) s where s like '%plain:%'"), 0);
     ck_assert_str_eq(
-        sql_text(conn, "select secrets[2] ~ '^until=[0-9]+;sealed:1:' from rowbell.subscriptions where name = 'b'"),
+        sql_text(conn, "select secrets[2] ~ '^until=[0-9]+;sealed:2:' from rowbell.subscriptions where name = 'b'"),
         "t");
     expect_status(RUN("secrets", "rekey"), 0); // run again it finds nothing to do
     expect_text(out, "secrets of 0 subscriptions sealed under key ");
