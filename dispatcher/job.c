@@ -4,7 +4,7 @@
 #include <string.h>
 
 // One block for several texts: each *slot is made a view into it.
-static char *pack(const char **slots[], size_t count) {
+static char *pack(const char **slots[], size_t count, size_t *ret_bytes) {
     size_t bytes = 1;
     for (size_t i = 0; i < count; i++)
         bytes += *slots[i] ? strlen(*slots[i]) + 1 : 0;
@@ -17,19 +17,22 @@ static char *pack(const char **slots[], size_t count) {
         *slots[i] = at;
         at += length;
     }
+    if (ret_bytes)
+        *ret_bytes = bytes;
     return block;
 }
 
 struct job *job_new(struct dispatcher *dispatcher, struct endpoint *endpoint, const struct claimed_job *claimed,
-                    int64_t token) {
+                    int64_t token, uint64_t now_ms) {
     struct job *job = memory_alloc(sizeof *job);
     job->dispatcher = dispatcher;
     job->endpoint = endpoint;
-    job->version = endpoint_begin(endpoint);
+    job->version = endpoint->version;
     job->uncounted = claimed->uncounted;
     job->end.ref =
         (struct job_ref){.subscription_id = claimed->subscription_id, .event_seq = claimed->event_seq, .token = token};
     job->end.attempt = claimed->attempt;
+    job->end.started_ms = now_ms;
     job->delivery = (struct delivery){.subscription = &job->version->subscription,
                                       .event_seq = claimed->event_seq,
                                       .attempt = claimed->attempt,
@@ -40,7 +43,8 @@ struct job *job_new(struct dispatcher *dispatcher, struct endpoint *endpoint, co
                                       .data = claimed->data};
     const char **slots[] = {&job->delivery.event_id, &job->delivery.type, &job->delivery.occurred_at,
                             &job->delivery.subject, &job->delivery.data};
-    job->texts = pack(slots, sizeof slots / sizeof slots[0]);
+    job->texts = pack(slots, sizeof slots / sizeof slots[0], &job->bytes);
+    endpoint_begin(endpoint, job->bytes, now_ms);
     if (job->version->subscription.ordered)
         job->end.subject = job->delivery.subject;
     return job;
@@ -88,7 +92,7 @@ void job_decide(struct job *job, const struct attempt_outcome *outcome, double u
     end->response_head = outcome->response_head;
     end->error = outcome->error;
     const char **slots[] = {&end->peer, &end->response_head, &end->error};
-    job->end_texts = pack(slots, sizeof slots / sizeof slots[0]);
+    job->end_texts = pack(slots, sizeof slots / sizeof slots[0], NULL);
 }
 
 void job_strip(struct job *job) {

@@ -45,7 +45,7 @@ static void slot_free(struct dispatcher *d, struct job *job) {
         d->quarantine.running = false;
         d->quarantine.rest_until_ms = now + QUARANTINE_REST * (now - d->quarantine.began_ms);
     }
-    endpoint_end(&d->endpoints, job->endpoint, job->version);
+    endpoint_end(&d->endpoints, job->endpoint, job->version, job->bytes, job->end.started_ms, clock_ms());
     job->endpoint = NULL;
     job->version = NULL;
     job->delivery.subscription = NULL;
@@ -173,12 +173,11 @@ static void claim_received(struct dispatcher *d, const struct claimed_job *claim
                                               .token = d->round_token});
         return;
     }
-    struct job *job = job_new(d, endpoint, claimed, d->round_token);
+    struct job *job = job_new(d, endpoint, claimed, d->round_token, now_ms);
     d->in_flight++;
     d->quarantine.running = d->quarantine.claimed;
     job->lease_end_ms = d->round_ms + endpoint->claim.lease_ms;
     job->renew_at_ms = job->lease_end_ms - endpoint->claim.lease_ms / 3;
-    job->end.started_ms = now_ms;
     if (claimed->lost)
         log_warn("attempt_lost", LOG_INT("subscription_id", claimed->subscription_id),
                  LOG_INT("seq", claimed->event_seq), LOG_INT("attempt", claimed->attempt - 1),
@@ -412,8 +411,8 @@ static size_t choose_claims(struct dispatcher *d, uint64_t now_ms) {
         return claim_alone(d);
     // Half of them at the most, so that the database has one half to find while the other is being sent.
     int free_slots = d->options.concurrency - d->in_flight, half = (d->options.concurrency + 1) / 2;
-    return endpoint_choose(&d->endpoints, dispatcher_claimable(d), free_slots < half ? free_slots : half, now_ms,
-                           d->claims, MOST_CLAIMS);
+    return endpoint_choose(&d->endpoints, dispatcher_claimable(d), d->options.concurrency,
+                           free_slots < half ? free_slots : half, now_ms, d->claims, MOST_CLAIMS);
 }
 
 void round_start(struct dispatcher *d) {

@@ -63,7 +63,7 @@ START_TEST(fates) {
                                       .type = "posts.update",
                                       .occurred_at = "t",
                                       .data = "{}"};
-        struct job *job = job_new(NULL, endpoint, &claimed, 77);
+        struct job *job = job_new(NULL, endpoint, &claimed, 77, 1000);
         ck_assert_str_eq(job->delivery.type, "posts.update");
         ck_assert_ptr_null(job->delivery.subject);
         ck_assert_int_eq(endpoint->in_flight, 1);
@@ -78,7 +78,7 @@ START_TEST(fates) {
         ck_assert_int_eq(job->end.ref.token, 77);
         job_strip(job);
         ck_assert_ptr_null(job->end.error);
-        endpoint_end(&table, endpoint, job->version);
+        endpoint_end(&table, endpoint, job->version, job->bytes, 1000, 1000);
         job_free(job);
     }
     endpoint_table_close(&table);
