@@ -205,19 +205,19 @@ static int least(int a, int b) {
 }
 
 // Slots but for the time: what a rate, a ramp or the wait for a probe holds back is not seen here.
-static int slots_in_time(const struct endpoint *endpoint, uint64_t shards) {
+static int slots_in_time(const struct endpoint *endpoint, uint64_t shards, uint64_t now_ms) {
     if (!endpoint->hungry || endpoint->gone || !endpoint->version->active ||
         !(shards & shard_bit(shard_of(endpoint->id))))
         return 0;
     int window = endpoint->failing ? 1 : least((int)endpoint->window, endpoint->version->window_most);
-    if (endpoint->use.held_s == 0 && !endpoint->paces_itself)
+    if (!endpoint->paces_itself && slot_use_class(&endpoint->use, now_ms) == SLOT_UNKNOWN)
         window = least(window, FAIR_SHARE_UNKNOWN_SLOTS);
     int slots = window - endpoint->in_flight - endpoint->foreign_leases;
     return slots > 0 ? slots : 0;
 }
 
 static int slots_of(const struct endpoint *endpoint, uint64_t shards, uint64_t now_ms) {
-    int slots = slots_in_time(endpoint, shards);
+    int slots = slots_in_time(endpoint, shards, now_ms);
     if (slots == 0 || endpoint->quiet_until_ms > now_ms || (endpoint->failing && endpoint->probe_at_ms > now_ms))
         return 0;
     slots = least(slots, pace_allows(&endpoint->pace, now_ms));
@@ -340,7 +340,7 @@ bool endpoint_any_hungry(const struct endpoint_table *table, uint64_t shards, ui
     for (const struct endpoint *endpoint = table->by_id; endpoint; endpoint = endpoint->hh.next) {
         bool unlooked = endpoint->unlooked && !endpoint->gone && endpoint->version->active &&
                         (shards & shard_bit(shard_of(endpoint->id)));
-        if (unlooked || (slots_in_time(endpoint, shards) > 0 && endpoint->quiet_until_ms <= now_ms &&
+        if (unlooked || (slots_in_time(endpoint, shards, now_ms) > 0 && endpoint->quiet_until_ms <= now_ms &&
                          !(endpoint->failing && endpoint->probe_at_ms > now_ms)))
             return true;
     }
@@ -354,7 +354,7 @@ static uint64_t later(uint64_t a, uint64_t b) {
 uint64_t endpoint_next_ms(const struct endpoint_table *table, uint64_t shards, uint64_t now_ms) {
     uint64_t next_ms = UINT64_MAX;
     for (const struct endpoint *endpoint = table->by_id; endpoint; endpoint = endpoint->hh.next) {
-        if (slots_in_time(endpoint, shards) == 0)
+        if (slots_in_time(endpoint, shards, now_ms) == 0)
             continue;
         uint64_t at_ms = later(endpoint->quiet_until_ms, pace_next_ms(&endpoint->pace));
         at_ms = later(at_ms, endpoint->failing ? endpoint->probe_at_ms : pace_ramp_next_ms(&endpoint->ramp));

@@ -8,13 +8,15 @@ enum { LEVEL_MOST = 16 * 1000 }; // the most slots of an endpoint, all at the gr
 
 void slot_use_begin(struct slot_use *use, uint64_t started_ms) {
     use->running++;
-    use->started_sum_ms += started_ms;
+    use->started_sum += started_ms;
+    use->started_sum2 += started_ms * started_ms;
 }
 
 void slot_use_end(struct slot_use *use, uint64_t started_ms, uint64_t now_ms) {
     assert(use->running > 0);
     use->running--;
-    use->started_sum_ms -= started_ms;
+    use->started_sum -= started_ms;
+    use->started_sum2 -= started_ms * started_ms;
     double seconds = now_ms > started_ms ? (double)(now_ms - started_ms) / 1000 : 0;
     double kept = exp2(-(double)(now_ms - use->decayed_ms) / half_life_ms);
     use->decayed_ms = now_ms;
@@ -25,7 +27,11 @@ void slot_use_end(struct slot_use *use, uint64_t started_ms, uint64_t now_ms) {
 
 double slot_use_held_ms(const struct slot_use *use, uint64_t now_ms) {
     double ended_ms = use->held_s > 0 ? 1000 * use->held_s2 / use->held_s : 0;
-    double age_ms = use->running ? (double)now_ms - (double)use->started_sum_ms / use->running : 0;
+    // The sums of the ages and of their squares are small, so they come out right although the parts wrap around. New
+    // requests beside old ones do not make an endpoint look quick.
+    uint64_t running = (uint64_t)use->running, ages = running * now_ms - use->started_sum;
+    uint64_t ages2 = running * now_ms * now_ms - 2 * now_ms * use->started_sum + use->started_sum2;
+    double age_ms = ages > 0 ? (double)ages2 / (double)ages : 0;
     return fmax(ended_ms, age_ms);
 }
 

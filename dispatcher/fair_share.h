@@ -18,15 +18,15 @@
 
 enum {
     FAIR_SHARE_SLOW_MS = 1000,
-    FAIR_SHARE_UNKNOWN_SLOTS = 4, // an endpoint's own, until it has answered once
+    FAIR_SHARE_UNKNOWN_SLOTS = 4, // an endpoint's own, until it is known
     FAIR_SHARE_WEIGHT_MOST = 16,
 };
 
 // What one endpoint does with its slots.
 struct slot_use {
     int running;
-    uint64_t started_sum_ms; // of the running: their ages' sum is running * now - this
-    double held_s, held_s2;  // of ended holds: sums of time and of its square, halved every minute
+    uint64_t started_sum, started_sum2; // of the running: sums of their begins in ms and of the squares, modulo 2^64
+    double held_s, held_s2;             // of ended holds: sums of time and of its square, halved every minute
     uint64_t decayed_ms;
 };
 void slot_use_begin(struct slot_use *use, uint64_t started_ms);

@@ -29,6 +29,8 @@ struct job *job_new(struct dispatcher *dispatcher, struct endpoint *endpoint, co
     job->endpoint = endpoint;
     job->version = endpoint->version;
     job->uncounted = claimed->uncounted;
+    job->too_large = claimed->too_large;
+    job->throttled_long = claimed->throttled_long;
     job->end.ref =
         (struct job_ref){.subscription_id = claimed->subscription_id, .event_seq = claimed->event_seq, .token = token};
     job->end.attempt = claimed->attempt;
@@ -58,6 +60,14 @@ void job_free(struct job *job) {
     free(job);
 }
 
+// An endpoint that answers, and says when it wants more, has not failed: only its word counts, for as long as it is
+// throttled_long not. So often that the numbers of attempts cannot run out.
+static bool is_throttled(const struct job *job, const struct attempt_outcome *outcome) {
+    enum { UNCOUNTED_MOST = 10000 };
+    return outcome->verdict == VERDICT_RETRY && outcome->status == 429 && outcome->after_ms > 0 &&
+           !job->throttled_long && job->end.attempt < UNCOUNTED_MOST;
+}
+
 static const char *fate_of(const struct job *job, const struct attempt_outcome *outcome, double unit,
                            uint64_t *ret_delay_ms) {
     if (outcome->verdict == VERDICT_DELIVERED)
@@ -68,6 +78,10 @@ static const char *fate_of(const struct job *job, const struct attempt_outcome *
         return "cancelled";
     if (outcome->disable_subscription)
         return "held";
+    if (is_throttled(job, outcome)) {
+        *ret_delay_ms = outcome->after_ms;
+        return "waiting";
+    }
     // A lost attempt says nothing about the receiver, a manual one is beside the schedule: neither uses up a step of
     // it.
     int failures = job->end.attempt - job->uncounted;
@@ -80,6 +94,7 @@ static const char *fate_of(const struct job *job, const struct attempt_outcome *
 void job_decide(struct job *job, const struct attempt_outcome *outcome, double unit) {
     struct job_end *end = &job->end;
     end->fate = fate_of(job, outcome, unit, &end->delay_ms);
+    end->uncounts = strcmp(end->fate, "waiting") == 0 && is_throttled(job, outcome);
     end->class = attempt_class_name(outcome->class);
     end->pause_ms = outcome->pause_endpoint ? outcome->after_ms : 0;
     end->dns_ms = outcome->dns_ms;

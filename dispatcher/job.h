@@ -22,7 +22,9 @@ struct job {
     uint64_t lease_end_ms; // by our clock, from before the claim was sent: never later than the database's
     uint64_t renew_at_ms;
     bool lease_lost;
-    size_t bytes; // of its texts
+    size_t bytes;        // of its texts
+    int64_t too_large;   // bytes of its data, when they are too many
+    bool throttled_long; // 429 with Retry-After counts
     struct delivery delivery;
     struct job_end end;
     char *texts;     // owned: what delivery views

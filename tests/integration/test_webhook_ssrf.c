@@ -52,6 +52,7 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
 
 static uv_loop_t loop;
 static struct egress_policy egress;
+static const struct database_clock clock_unknown; // then it is the wall clock
 static struct sink sink;
 static struct receiver *receiver;
 static char settings[300];
@@ -61,7 +62,8 @@ static struct subscription subscription;
 static void start(const char *allowed) {
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     ck_assert(egress_policy_init(&egress, &(struct config_list){&allowed, allowed ? 1 : 0}, NULL));
-    ck_assert(sink_webhook_init(&sink, &loop, &(struct sink_webhook_options){.egress = &egress}, NULL));
+    ck_assert(sink_webhook_init(&sink, &loop,
+                                &(struct sink_webhook_options){.egress = &egress, .clock = &clock_unknown}, NULL));
     if (!receiver)
         receiver = receiver_start();
     subscription = (struct subscription){

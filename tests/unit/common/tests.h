@@ -11,4 +11,5 @@ void egress_tests(Suite *suite);
 void process_tests(Suite *suite);
 void stream_message_tests(Suite *suite);
 void db_error_tests(Suite *suite);
+void database_clock_tests(Suite *suite);
 void seal_tests(Suite *suite);

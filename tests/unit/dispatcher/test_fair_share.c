@@ -172,6 +172,12 @@ START_TEST(slowness_is_measured_by_slot_time_not_by_count) {
     slot_use_begin(&use, now);
     ck_assert_int_eq(slot_use_class(&use, now + FAIR_SHARE_SLOW_MS), SLOT_QUICK);
     ck_assert_int_eq(slot_use_class(&use, now + FAIR_SHARE_SLOW_MS + 1), SLOT_SLOW);
+    // New requests beside it do not hide it.
+    for (int i = 0; i < 20; i++)
+        slot_use_begin(&use, now + FAIR_SHARE_SLOW_MS + 1);
+    ck_assert_int_eq(slot_use_class(&use, now + FAIR_SHARE_SLOW_MS + 2), SLOT_SLOW);
+    for (int i = 0; i < 20; i++)
+        slot_use_end(&use, now + FAIR_SHARE_SLOW_MS + 1, now + FAIR_SHARE_SLOW_MS + 1);
     slot_use_end(&use, now, now + 15000);
     now += 15000;
     // A hundred quick answers do not hide the hold.

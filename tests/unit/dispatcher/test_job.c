@@ -11,11 +11,13 @@ static void forget(void *arg, struct subscription *subscription) {
 static const struct sink sink = {.kind = "webhook", .prepare = prepare, .forget = forget};
 
 START_TEST(fates) {
+#define throttled .verdict = VERDICT_RETRY, .class = CLASS_HTTP_4XX, .status = 429
     static const struct {
         int attempt, uncounted;
         struct attempt_outcome outcome;
         const char *fate, *class;
         uint64_t delay_ms, pause_ms;
+        bool throttled_long, uncounts;
     } cases[] = {
         {1, 0, {.verdict = VERDICT_DELIVERED, .class = CLASS_DELIVERED}, "delivered", "delivered", 0, 0},
         {1, 0, {.verdict = VERDICT_REJECTED, .class = CLASS_HTTP_4XX}, "poisoned", "http_4xx", 0, 0},
@@ -40,7 +42,14 @@ START_TEST(fates) {
          "http_4xx",
          0,
          0},
+        // 429 with Retry-After uses up none, for so long and so often.
+        {3, 0, {throttled, .after_ms = 700}, "waiting", "http_4xx", 700, 0, .uncounts = true},
+        {3, 0, {throttled}, "poisoned", "http_4xx", 0, 0},
+        {3, 0, {throttled, .after_ms = 700}, "poisoned", "http_4xx", 0, 0, .throttled_long = true},
+        {2, 0, {throttled, .after_ms = 700}, "waiting", "http_4xx", 700, 0, .throttled_long = true},
+        {10000, 0, {throttled, .after_ms = 700}, "poisoned", "http_4xx", 0, 0},
     };
+#undef throttled
     struct endpoint_table table;
     endpoint_table_init(&table, &sink);
     struct subscription_change change = {.id = 1,
@@ -59,6 +68,7 @@ START_TEST(fates) {
                                       .event_seq = 9,
                                       .attempt = cases[i].attempt,
                                       .uncounted = cases[i].uncounted,
+                                      .throttled_long = cases[i].throttled_long,
                                       .event_id = "id",
                                       .type = "posts.update",
                                       .occurred_at = "t",
@@ -74,6 +84,7 @@ START_TEST(fates) {
         ck_assert_str_eq(job->end.class, cases[i].class);
         ck_assert_uint_eq(job->end.delay_ms, cases[i].delay_ms);
         ck_assert_uint_eq(job->end.pause_ms, cases[i].pause_ms);
+        ck_assert_int_eq(job->end.uncounts, cases[i].uncounts);
         ck_assert_str_eq(job->end.error, "an error");
         ck_assert_int_eq(job->end.ref.token, 77);
         job_strip(job);
