@@ -20,6 +20,7 @@ void slot_use_end(struct slot_use *use, uint64_t started_ms, uint64_t now_ms) {
     double seconds = now_ms > started_ms ? (double)(now_ms - started_ms) / 1000 : 0;
     double kept = exp2(-(double)(now_ms - use->decayed_ms) / half_life_ms);
     use->decayed_ms = now_ms;
+    use->aged = use->aged && use->running > 0 && seconds * 1000 > FAIR_SHARE_SLOW_MS;
     // At least a millisecond: an endpoint that has answered is known from then on.
     use->held_s = fmax(use->held_s * kept + seconds, 0.001);
     use->held_s2 = use->held_s2 * kept + seconds * seconds;
@@ -35,9 +36,13 @@ double slot_use_held_ms(const struct slot_use *use, uint64_t now_ms) {
     return fmax(ended_ms, age_ms);
 }
 
-enum slot_class slot_use_class(const struct slot_use *use, uint64_t now_ms) {
-    if (slot_use_held_ms(use, now_ms) > FAIR_SHARE_SLOW_MS)
+enum slot_class slot_use_class(struct slot_use *use, uint64_t now_ms) {
+    if (use->aged)
         return SLOT_SLOW;
+    if (slot_use_held_ms(use, now_ms) > FAIR_SHARE_SLOW_MS) {
+        use->aged = use->running > 0; // what begins beside the old ones does not change that
+        return SLOT_SLOW;
+    }
     return use->held_s > 0 ? SLOT_QUICK : SLOT_UNKNOWN;
 }
 
@@ -49,7 +54,7 @@ static int least(int a, int b) {
 static int share_at(const struct slot_want *want, int level) {
     if (want->class != SLOT_SLOW)
         return level;
-    double weight = fmin(want->held_ms / FAIR_SHARE_SLOW_MS, FAIR_SHARE_WEIGHT_MOST);
+    double weight = fmin(fmax(want->held_ms / FAIR_SHARE_SLOW_MS, 1), FAIR_SHARE_WEIGHT_MOST);
     int slots = (int)(level / weight);
     return level > 0 && slots < 1 ? 1 : slots;
 }

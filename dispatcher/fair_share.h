@@ -13,6 +13,7 @@
 // Within that, slots are shared max-min: who has nothing in flight goes first, then who holds least. A slow endpoint's
 // slots count more, by its seconds.
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,13 +29,14 @@ struct slot_use {
     uint64_t started_sum, started_sum2; // of the running: sums of their begins in ms and of the squares, modulo 2^64
     double held_s, held_s2;             // of ended holds: sums of time and of its square, halved every minute
     uint64_t decayed_ms;
+    bool aged; // was slow by the ages of what runs, and nothing quick has ended since
 };
 void slot_use_begin(struct slot_use *use, uint64_t started_ms);
 void slot_use_end(struct slot_use *use, uint64_t started_ms, uint64_t now_ms);
 double slot_use_held_ms(const struct slot_use *use, uint64_t now_ms);
 
 enum slot_class { SLOT_QUICK, SLOT_UNKNOWN, SLOT_SLOW, SLOT_CLASSES };
-enum slot_class slot_use_class(const struct slot_use *use, uint64_t now_ms);
+enum slot_class slot_use_class(struct slot_use *use, uint64_t now_ms);
 
 struct slot_pool {
     int total;                  // of the process

@@ -169,6 +169,7 @@ START_TEST(slowness_is_measured_by_slot_time_not_by_count) {
     hold(&use, &now, 0); // an answer in no time is an answer
     ck_assert_int_eq(slot_use_class(&use, now), SLOT_QUICK);
     // What is still running counts, by its age.
+    hold(&use, &now, 10);
     slot_use_begin(&use, now);
     ck_assert_int_eq(slot_use_class(&use, now + FAIR_SHARE_SLOW_MS), SLOT_QUICK);
     ck_assert_int_eq(slot_use_class(&use, now + FAIR_SHARE_SLOW_MS + 1), SLOT_SLOW);
