@@ -210,9 +210,9 @@ static int slots_in_time(const struct endpoint *endpoint, uint64_t shards, uint6
         !(shards & shard_bit(shard_of(endpoint->id))))
         return 0;
     int window = endpoint->failing ? 1 : least((int)endpoint->window, endpoint->version->window_most);
-    if (!endpoint->paces_itself && slot_use_class(&endpoint->use, now_ms) == SLOT_UNKNOWN)
-        window = least(window, FAIR_SHARE_UNKNOWN_SLOTS);
     int slots = window - endpoint->in_flight - endpoint->foreign_leases;
+    if (!endpoint->paces_itself && slot_use_class(&endpoint->use, now_ms) == SLOT_UNKNOWN)
+        slots = least(slots, FAIR_SHARE_UNKNOWN_SLOTS - endpoint->in_flight);
     return slots > 0 ? slots : 0;
 }
 
@@ -236,6 +236,7 @@ static size_t list_wants(struct endpoint_table *table, uint64_t shards, uint64_t
     HASH_FIND_INT(table->by_id, &table->last_served, endpoint);
     endpoint = endpoint && endpoint->hh.next ? endpoint->hh.next : table->by_id;
     for (size_t i = 0; i < endpoints; i++) {
+        slot_use_note(&endpoint->use, now_ms);
         enum slot_class class = slot_use_class(&endpoint->use, now_ms);
         pool->held[class] += endpoint->in_flight;
         pool->bytes[class] += endpoint->bytes;

@@ -36,14 +36,14 @@ double slot_use_held_ms(const struct slot_use *use, uint64_t now_ms) {
     return fmax(ended_ms, age_ms);
 }
 
-enum slot_class slot_use_class(struct slot_use *use, uint64_t now_ms) {
-    if (use->aged)
+enum slot_class slot_use_class(const struct slot_use *use, uint64_t now_ms) {
+    if (use->aged || slot_use_held_ms(use, now_ms) > FAIR_SHARE_SLOW_MS)
         return SLOT_SLOW;
-    if (slot_use_held_ms(use, now_ms) > FAIR_SHARE_SLOW_MS) {
-        use->aged = use->running > 0; // what begins beside the old ones does not change that
-        return SLOT_SLOW;
-    }
     return use->held_s > 0 ? SLOT_QUICK : SLOT_UNKNOWN;
+}
+
+void slot_use_note(struct slot_use *use, uint64_t now_ms) {
+    use->aged = use->running > 0 && slot_use_class(use, now_ms) == SLOT_SLOW;
 }
 
 static int least(int a, int b) {

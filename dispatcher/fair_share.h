@@ -36,7 +36,9 @@ void slot_use_end(struct slot_use *use, uint64_t started_ms, uint64_t now_ms);
 double slot_use_held_ms(const struct slot_use *use, uint64_t now_ms);
 
 enum slot_class { SLOT_QUICK, SLOT_UNKNOWN, SLOT_SLOW, SLOT_CLASSES };
-enum slot_class slot_use_class(struct slot_use *use, uint64_t now_ms);
+enum slot_class slot_use_class(const struct slot_use *use, uint64_t now_ms);
+// Before slots are granted: what runs for too long now is not made to look quick by what begins beside it.
+void slot_use_note(struct slot_use *use, uint64_t now_ms);
 
 struct slot_pool {
     int total;                  // of the process

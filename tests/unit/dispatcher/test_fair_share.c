@@ -35,6 +35,7 @@ static void step(struct neighbour *all, size_t count, uint64_t now_ms) {
     }
     for (size_t i = 0; i < count; i++) {
         struct neighbour *one = &all[i];
+        slot_use_note(&one->use, now_ms);
         enum slot_class class = slot_use_class(&one->use, now_ms);
         pool.held[class] += one->use.running;
         held += one->use.running;
@@ -174,6 +175,7 @@ START_TEST(slowness_is_measured_by_slot_time_not_by_count) {
     ck_assert_int_eq(slot_use_class(&use, now + FAIR_SHARE_SLOW_MS), SLOT_QUICK);
     ck_assert_int_eq(slot_use_class(&use, now + FAIR_SHARE_SLOW_MS + 1), SLOT_SLOW);
     // New requests beside it do not hide it.
+    slot_use_note(&use, now + FAIR_SHARE_SLOW_MS + 1);
     for (int i = 0; i < 20; i++)
         slot_use_begin(&use, now + FAIR_SHARE_SLOW_MS + 1);
     ck_assert_int_eq(slot_use_class(&use, now + FAIR_SHARE_SLOW_MS + 2), SLOT_SLOW);
