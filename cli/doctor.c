@@ -3,6 +3,8 @@
 #include "cli/connect.h"
 #include "cli/output.h"
 #include "cli/sql.h"
+#include "common/clock.h"
+#include <inttypes.h>
 #include <stdio.h>
 
 static void print_problems(const PGresult *problems) {
@@ -23,7 +25,10 @@ static void print_problems(const PGresult *problems) {
 
 bool run_doctor(struct cli *cli, struct error *ret_error) {
     PGresult *problems = NULL;
-    if (!cli_connect(cli, CONNECT_FOR_WORK, ret_error) || !cli_query(cli, &sql_doctor, 0, NULL, &problems, ret_error))
+    char now[24];
+    snprintf(now, sizeof now, "%" PRId64, clock_wall_us() / 1000000);
+    if (!cli_connect(cli, CONNECT_FOR_WORK, ret_error) ||
+        !cli_query(cli, &sql_doctor, 1, (const char *const[]){now}, &problems, ret_error))
         return false;
     int count = PQntuples(problems);
     if (cli->json)

@@ -2,10 +2,12 @@
 #include "cli/arguments.h"
 #include "cli/command.h"
 #include "cli/connect.h"
+#include "common/process.h"
 #include <stdio.h>
 #include <stdlib.h>
 
 int main(int argc, char **argv) {
+    process_keep_memory_private();
     struct cli cli = {0};
     struct error error = {0};
     bool exit_early = false;

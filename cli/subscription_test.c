@@ -221,7 +221,7 @@ static void send_event(struct test *test, const PGresult *row) {
                            .id = id, .type = "rowbell.test", .timestamp = PQgetvalue(row, 0, 4), .data = data.bytes});
     const char *list[HTTP_CALL_MAX_HEADERS + 1];
     struct http_call call =
-        webhook_endpoint_call(&test->endpoint, id, clock_wall_us() / 1000000, &body, &headers, list);
+        webhook_endpoint_call(&test->endpoint, id, strtoll(PQgetvalue(row, 0, 6), NULL, 10), &body, &headers, list);
     test->done = false;
     http_client_send(client, &call, on_answer, test);
     while (!test->done)

@@ -59,6 +59,8 @@ static int on_header_end(llhttp_t *llhttp) {
         take_value(answer, answer->retry_after, sizeof answer->retry_after, &answer->has_retry_after);
     else if (name_is(answer, "webhook-delivery"))
         take_value(answer, answer->delivery_control, sizeof answer->delivery_control, &answer->has_delivery_control);
+    else if (name_is(answer, "date"))
+        take_value(answer, answer->date, sizeof answer->date, &answer->has_date);
     answer->name_length = answer->value_length = 0;
     return 0;
 }
@@ -110,10 +112,10 @@ static enum http_answer_state bad(struct http_answer *answer, const char *reason
 void http_answer_start(struct http_answer *answer, size_t whole_max_bytes) {
     answer->status = 0;
     answer->keep_alive = answer->in_body = answer->complete = false;
-    answer->has_retry_after = answer->has_delivery_control = false;
+    answer->has_retry_after = answer->has_delivery_control = answer->has_date = false;
     answer->header_bytes = answer->body_bytes = answer->body_wire_bytes = 0;
     answer->name_length = answer->value_length = 0;
-    answer->retry_after[0] = answer->delivery_control[0] = answer->reason[0] = '\0';
+    answer->retry_after[0] = answer->delivery_control[0] = answer->date[0] = answer->reason[0] = '\0';
     answer->whole_max_bytes = whole_max_bytes;
     buffer_clear(&answer->body);
     if (!answer->llhttp)
@@ -146,8 +148,8 @@ static const char *judge_head(struct http_answer *answer) {
     if (answer->in_body) {
         answer->status = llhttp->status_code;
     } else {
-        answer->has_retry_after = answer->has_delivery_control = false;
-        answer->retry_after[0] = answer->delivery_control[0] = '\0';
+        answer->has_retry_after = answer->has_delivery_control = answer->has_date = false;
+        answer->retry_after[0] = answer->delivery_control[0] = answer->date[0] = '\0';
     }
     return NULL;
 }

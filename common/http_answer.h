@@ -25,6 +25,7 @@ struct http_answer {
     size_t header_bytes, body_bytes;
     char retry_after[128]; // the headers that we know, "" when absent or longer
     char delivery_control[64];
+    char date[64];
     char head[HTTP_ANSWER_HEAD_BYTES + 1]; // the first bytes of the body, as they came
     struct buffer body;                    // all of it, when whole_max_bytes was set; owned
     char reason[160];                      // when BAD
@@ -33,7 +34,7 @@ struct http_answer {
     struct llhttp__internal_s *llhttp; // owned
     size_t whole_max_bytes;
     size_t body_wire_bytes; // with the framing of chunks
-    bool in_body, complete, has_retry_after, has_delivery_control;
+    bool in_body, complete, has_retry_after, has_delivery_control, has_date;
     char name[32], value[128]; // of the header that is being read
     size_t name_length, value_length;
 };

@@ -122,6 +122,7 @@ static void call_finish(struct call *call) {
     outcome->total_ms = ms_since(call->started_ns);
     outcome->status = answer->status;
     outcome->retry_after = answer->has_retry_after ? answer->retry_after : NULL;
+    outcome->date = answer->has_date ? answer->date : NULL;
     outcome->delivery_control = answer->has_delivery_control ? answer->delivery_control : NULL;
     plain_text_make(answer->head,
                     answer->body_bytes < HTTP_ANSWER_HEAD_BYTES ? answer->body_bytes : HTTP_ANSWER_HEAD_BYTES);

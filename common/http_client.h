@@ -60,6 +60,7 @@ struct http_outcome {
     double dns_ms, connect_ms, tls_ms, first_byte_ms, total_ms;
     char peer[64];                // "203.0.113.9:443", "" before connecting
     const char *retry_after;      // raw header, NULL if absent; view
+    const char *date;             // raw header, NULL if absent; view
     const char *delivery_control; // `webhook-delivery` header, NULL if absent; view
     const char *response_head;    // first 4 KiB of the body as UTF-8 text, other bytes replaced; view
     // The body and a NUL, when answer_max_bytes was set (incomplete if it was longer); view.

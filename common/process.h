@@ -19,6 +19,10 @@
 
 struct admin_endpoint;
 
+// First in main of whatever has secrets in memory: no core file, no debugger. Not with ROWBELL_ALLOW_CORE_DUMPS=1, nor
+// under the sanitizers. process_init does it.
+void process_keep_memory_private(void);
+
 struct process {
     uv_loop_t loop;
     const struct config_program *program;

@@ -23,6 +23,7 @@ struct dispatcher_options {
     const char *lane;              // static; a metric label
     int concurrency;
     unsigned lease_ms;
+    uint64_t throttle_grace_ms; // 429 with Retry-After uses up no retry for so long
     void *arg;
     void (*on_drained)(void *arg); // nothing is due, ready or in flight; may be called again and again. May be NULL
 };

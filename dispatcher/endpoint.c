@@ -117,6 +117,8 @@ void endpoint_table_close(struct endpoint_table *table) {
     HASH_ITER(hh, table->by_id, endpoint, next) {
         endpoint_free(table, endpoint);
     }
+    free(table->wants);
+    free(table->wanting);
 }
 
 struct endpoint *endpoint_find(const struct endpoint_table *table, int id) {
@@ -145,6 +147,7 @@ void endpoint_table_apply(struct endpoint_table *table, const struct subscriptio
     free(endpoint->row_version);
     endpoint->row_version = memory_copy_text(change->version);
     endpoint->gone = false;
+    endpoint->paces_itself = table->sink->paces_itself;
     endpoint->hungry = true;
     endpoint->held = endpoint->version->active;
     endpoint->mark = 0;
@@ -205,17 +208,19 @@ static int least(int a, int b) {
 }
 
 // Slots but for the time: what a rate, a ramp or the wait for a probe holds back is not seen here.
-static int slots_in_time(const struct endpoint *endpoint, uint64_t shards) {
+static int slots_in_time(const struct endpoint *endpoint, uint64_t shards, uint64_t now_ms) {
     if (!endpoint->hungry || endpoint->gone || !endpoint->version->active ||
         !(shards & shard_bit(shard_of(endpoint->id))))
         return 0;
     int window = endpoint->failing ? 1 : least((int)endpoint->window, endpoint->version->window_most);
     int slots = window - endpoint->in_flight - endpoint->foreign_leases;
+    if (!endpoint->paces_itself && slot_use_class(&endpoint->use, now_ms) == SLOT_UNKNOWN)
+        slots = least(slots, FAIR_SHARE_UNKNOWN_SLOTS - endpoint->in_flight);
     return slots > 0 ? slots : 0;
 }
 
 static int slots_of(const struct endpoint *endpoint, uint64_t shards, uint64_t now_ms) {
-    int slots = slots_in_time(endpoint, shards);
+    int slots = slots_in_time(endpoint, shards, now_ms);
     if (slots == 0 || endpoint->quiet_until_ms > now_ms || (endpoint->failing && endpoint->probe_at_ms > now_ms))
         return 0;
     slots = least(slots, pace_allows(&endpoint->pace, now_ms));
@@ -231,38 +236,68 @@ static bool waits_for_name(const struct endpoint_table *table, struct endpoint *
     return wait_ms > 0;
 }
 
-size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int free_slots, uint64_t now_ms,
-                       struct job_claim *ret_claims, size_t most) {
-    int wanting = 0;
-    for (struct endpoint *endpoint = table->by_id; endpoint; endpoint = endpoint->hh.next)
-        wanting += slots_of(endpoint, shards, now_ms) > 0;
-    if (wanting == 0 || free_slots <= 0)
-        return 0;
-    int share = free_slots / wanting > 1 ? free_slots / wanting : 1;
-    struct endpoint *start;
-    HASH_FIND_INT(table->by_id, &table->last_served, start);
-    start = start && start->hh.next ? start->hh.next : table->by_id;
-    size_t count = 0;
-    struct endpoint *endpoint = start;
-    do {
-        int slots = least(least(slots_of(endpoint, shards, now_ms), share), free_slots);
+// Lists those that want slots, from the one after the last that was served; the pool learns who holds what.
+static size_t list_wants(struct endpoint_table *table, uint64_t shards, uint64_t now_ms, struct slot_pool *pool) {
+    size_t endpoints = HASH_COUNT(table->by_id), count = 0;
+    if (endpoints > table->capacity) {
+        table->capacity = endpoints * 2;
+        table->wants = memory_resize(table->wants, table->capacity, sizeof *table->wants);
+        table->wanting = memory_resize(table->wanting, table->capacity, sizeof *table->wanting);
+    }
+    struct endpoint *endpoint;
+    HASH_FIND_INT(table->by_id, &table->last_served, endpoint);
+    endpoint = endpoint && endpoint->hh.next ? endpoint->hh.next : table->by_id;
+    for (size_t i = 0; i < endpoints; i++) {
+        slot_use_note(&endpoint->use, now_ms);
+        enum slot_class class = slot_use_class(&endpoint->use, now_ms);
+        pool->held[class] += endpoint->in_flight;
+        pool->bytes[class] += endpoint->bytes;
+        int slots = slots_of(endpoint, shards, now_ms);
         if (slots > 0 && !waits_for_name(table, endpoint, now_ms)) {
-            endpoint->claim = (struct job_claim){.subscription_id = endpoint->id,
-                                                 .slots = slots,
-                                                 .lease_ms = endpoint->version->deadline_ms + ENDPOINT_LEASE_MARGIN_MS,
-                                                 .ordered = endpoint->version->subscription.ordered,
-                                                 .lowest = now_ms >= endpoint->look_at_ms ? 0 : endpoint->mark,
-                                                 .highest = INT64_MAX};
-            endpoint->got = 0;
-            endpoint->highest = 0;
-            endpoint->lowered = INT64_MAX;
-            ret_claims[count++] = endpoint->claim;
-            free_slots -= slots;
-            endpoint->hungry = false;
-            table->last_served = endpoint->id;
+            table->wanting[count] = endpoint;
+            table->wants[count++] = (struct slot_want){.class = class,
+                                                       .held_ms = slot_use_held_ms(&endpoint->use, now_ms),
+                                                       .holds = endpoint->in_flight,
+                                                       .wants = slots};
         }
         endpoint = endpoint->hh.next ? endpoint->hh.next : table->by_id;
-    } while (endpoint != start && count < most && free_slots > 0);
+    }
+    return count;
+}
+
+static void claim_begin(struct endpoint *endpoint, int slots, uint64_t now_ms) {
+    endpoint->claim = (struct job_claim){.subscription_id = endpoint->id,
+                                         .slots = slots,
+                                         .lease_ms = endpoint->version->deadline_ms + ENDPOINT_LEASE_MARGIN_MS,
+                                         .ordered = endpoint->version->subscription.ordered,
+                                         .lowest = now_ms >= endpoint->look_at_ms ? 0 : endpoint->mark,
+                                         .highest = INT64_MAX};
+    endpoint->got = 0;
+    endpoint->highest = 0;
+    endpoint->lowered = INT64_MAX;
+    endpoint->hungry = false;
+}
+
+size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int total, int room, uint64_t now_ms,
+                       struct job_claim *ret_claims, size_t most) {
+    struct slot_pool pool = {.total = total, .bytes_most = (size_t)total * ENDPOINT_JOB_BYTES};
+    size_t wanting = list_wants(table, shards, now_ms, &pool), count = 0;
+    if (wanting == 0 || room <= 0)
+        return 0;
+    fair_share(&pool, room, table->wants, wanting);
+    int first_served = 0;
+    for (int holding = 0; holding < 2; holding++)
+        for (size_t i = 0; i < wanting && count < most; i++) {
+            struct endpoint *endpoint = table->wanting[i];
+            if (table->wants[i].granted == 0 || (table->wants[i].holds > 0) != holding)
+                continue;
+            claim_begin(endpoint, table->wants[i].granted, now_ms);
+            ret_claims[count++] = endpoint->claim;
+            table->last_served = endpoint->id;
+            first_served = first_served ? first_served : endpoint->id;
+        }
+    if (count == wanting) // all were, so another one is first the next time
+        table->last_served = first_served;
     return count;
 }
 
@@ -318,7 +353,7 @@ bool endpoint_any_hungry(const struct endpoint_table *table, uint64_t shards, ui
     for (const struct endpoint *endpoint = table->by_id; endpoint; endpoint = endpoint->hh.next) {
         bool unlooked = endpoint->unlooked && !endpoint->gone && endpoint->version->active &&
                         (shards & shard_bit(shard_of(endpoint->id)));
-        if (unlooked || (slots_in_time(endpoint, shards) > 0 && endpoint->quiet_until_ms <= now_ms &&
+        if (unlooked || (slots_in_time(endpoint, shards, now_ms) > 0 && endpoint->quiet_until_ms <= now_ms &&
                          !(endpoint->failing && endpoint->probe_at_ms > now_ms)))
             return true;
     }
@@ -332,7 +367,7 @@ static uint64_t later(uint64_t a, uint64_t b) {
 uint64_t endpoint_next_ms(const struct endpoint_table *table, uint64_t shards, uint64_t now_ms) {
     uint64_t next_ms = UINT64_MAX;
     for (const struct endpoint *endpoint = table->by_id; endpoint; endpoint = endpoint->hh.next) {
-        if (slots_in_time(endpoint, shards) == 0)
+        if (slots_in_time(endpoint, shards, now_ms) == 0)
             continue;
         uint64_t at_ms = later(endpoint->quiet_until_ms, pace_next_ms(&endpoint->pace));
         at_ms = later(at_ms, endpoint->failing ? endpoint->probe_at_ms : pace_ramp_next_ms(&endpoint->ramp));
@@ -350,15 +385,20 @@ uint64_t endpoint_busy_shards(const struct endpoint_table *table) {
     return busy;
 }
 
-struct endpoint_version *endpoint_begin(struct endpoint *endpoint) {
+struct endpoint_version *endpoint_begin(struct endpoint *endpoint, size_t bytes, uint64_t started_ms) {
     endpoint->in_flight++;
+    endpoint->bytes += bytes;
+    slot_use_begin(&endpoint->use, started_ms);
     endpoint->version->uses++;
     return endpoint->version;
 }
 
-void endpoint_end(struct endpoint_table *table, struct endpoint *endpoint, struct endpoint_version *version) {
-    assert(endpoint->in_flight > 0);
+void endpoint_end(struct endpoint_table *table, struct endpoint *endpoint, struct endpoint_version *version,
+                  size_t bytes, uint64_t started_ms, uint64_t now_ms) {
+    assert(endpoint->in_flight > 0 && endpoint->bytes >= bytes);
     endpoint->in_flight--;
+    endpoint->bytes -= bytes;
+    slot_use_end(&endpoint->use, started_ms, now_ms);
     version_release(table->sink, version);
     if (endpoint->gone && endpoint->in_flight == 0)
         endpoint_free(table, endpoint);

@@ -21,6 +21,7 @@
 //     and so on for 10 s, so that what piled up is spread.
 //   quiet: Retry-After of a 429 or 503 holds for all its jobs.
 #pragma once
+#include "dispatcher/fair_share.h"
 #include "dispatcher/job_store.h"
 #include "dispatcher/pace.h"
 #include "dispatcher/retry_schedule.h"
@@ -37,6 +38,7 @@ enum {
     ENDPOINT_LEASE_MARGIN_MS = 5000, // a lease is so much longer than the request may take
     ENDPOINT_PROBE_FIRST_MS = 500,
     ENDPOINT_PROBE_MOST_MS = 30000,
+    ENDPOINT_JOB_BYTES = 256 * 1024, // what the slots' jobs may hold on average, in event data
 };
 
 // One reading of a subscription's row.
@@ -59,6 +61,9 @@ struct endpoint {
     char *row_version;
     struct endpoint_version *version; // the newest
     int in_flight;
+    size_t bytes;            // of event data that its jobs in flight hold
+    struct slot_use use;     // how long it holds its slots; outlives changes of the subscription
+    bool paces_itself;       // its sink does
     int foreign_leases;      // of a former owner, still running: they hold slots too
     bool hungry;             // may have ready jobs; false once a claim found fewer than it asked for
     bool unlooked;           // what is below the mark was not looked at since a claim above it found too few
@@ -91,6 +96,10 @@ struct endpoint_table {
     struct endpoint *by_id;
     const struct sink *sink; // borrows
     int last_served;         // id; the next claim begins after it
+    // Of endpoint_choose, kept for their memory.
+    struct slot_want *wants;
+    struct endpoint **wanting;
+    size_t capacity;
 };
 
 void endpoint_table_init(struct endpoint_table *table, const struct sink *sink);
@@ -106,9 +115,9 @@ void endpoint_forget_shards(struct endpoint_table *table, uint64_t shards);
 // A person asked for it: endpoints that fail are probed now.
 void endpoint_probe_now(struct endpoint_table *table, uint64_t now_ms);
 
-// Shares `free_slots` among the hungry endpoints of `shards` that may be sent to now, in turn, so that each gets some.
-// Writes at most `most` claims, takes hungry from those it chose; returns how many.
-size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int free_slots, uint64_t now_ms,
+// Shares `room` of the process's `total` slots among the hungry endpoints of `shards` that may be sent to now
+// (fair_share.h). Writes at most `most` claims, takes hungry from those it chose; returns how many.
+size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int total, int room, uint64_t now_ms,
                        struct job_claim *ret_claims, size_t most);
 // The claim of endpoint_choose, made at claimed_ms, is answered: each job it gave, then that it was all.
 void endpoint_took(struct endpoint *endpoint, int64_t event_seq);
@@ -122,9 +131,10 @@ bool endpoint_any_hungry(const struct endpoint_table *table, uint64_t shards, ui
 uint64_t endpoint_next_ms(const struct endpoint_table *table, uint64_t shards, uint64_t now_ms);
 uint64_t endpoint_busy_shards(const struct endpoint_table *table);
 
-// A job takes a slot, and gives it back. The version returned is valid in between.
-struct endpoint_version *endpoint_begin(struct endpoint *endpoint);
-void endpoint_end(struct endpoint_table *table, struct endpoint *endpoint, struct endpoint_version *version);
+// A job of so many bytes takes a slot, and gives it back. The version returned is valid in between.
+struct endpoint_version *endpoint_begin(struct endpoint *endpoint, size_t bytes, uint64_t started_ms);
+void endpoint_end(struct endpoint_table *table, struct endpoint *endpoint, struct endpoint_version *version,
+                  size_t bytes, uint64_t started_ms, uint64_t now_ms);
 // What an attempt says about the endpoint; before endpoint_end. unit is uniform in [0, 1). endpoint_pause takes from it
 // only how long it wants to be left alone.
 void endpoint_pause(struct endpoint *endpoint, const struct attempt_outcome *outcome, uint64_t now_ms);

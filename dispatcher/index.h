@@ -5,6 +5,7 @@
 // one batch at a time; of a serial target at most one turn is taken at a time, and what a turn writes was read in it.
 #pragma once
 #include "common/backoff.h"
+#include "common/database_clock.h"
 #include "common/db_conn.h"
 #include "common/http_client.h"
 #include "dispatcher/index_target.h"
@@ -43,7 +44,8 @@ void index_outcome_delivered(struct index_outcome *outcome);
 void index_outcome_fail(struct index_outcome *outcome, enum attempt_class class,
                         const char *error);                                            // to be tried again
 void index_outcome_of_error(struct index_outcome *outcome, const struct error *error); // of the database
-void index_outcome_of_answer(struct index_outcome *outcome, const struct http_outcome *http);
+void index_outcome_of_answer(const struct index_sink *sink, struct index_outcome *outcome,
+                             const struct http_outcome *http);
 void index_outcome_clear(struct index_outcome *outcome);
 
 // A subject of which a batch has items.
@@ -87,6 +89,7 @@ struct index_sink {
     struct db_conn *conn;
     struct http_client *http;
     struct seal_keys keys;
+    const struct database_clock *clock; // borrows
     struct index_queue *queues;
     uv_prepare_t turn_end; // what one loop turn brought goes out together
     uv_timer_t timer, heartbeat;

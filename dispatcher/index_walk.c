@@ -251,7 +251,7 @@ static bool answered_well(struct index_walk *walk, const struct http_outcome *ht
         return false;
     }
     struct index_outcome outcome = {0};
-    index_outcome_of_answer(&outcome, http);
+    index_outcome_of_answer(walk->queue->sink, &outcome, http);
     if (outcome.outcome.verdict == VERDICT_DELIVERED) {
         index_outcome_clear(&outcome);
         return true;

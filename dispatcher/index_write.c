@@ -123,7 +123,7 @@ static void obey(struct index_write *write, enum index_judgement judgement, char
 
 static void on_task(void *arg, const struct http_outcome *http) {
     struct index_write *write = arg;
-    index_outcome_of_answer(&write->whole, http);
+    index_outcome_of_answer(write->sink, &write->whole, http);
     if (write->whole.outcome.verdict != VERDICT_DELIVERED) {
         write_end(write);
         return;
@@ -160,7 +160,7 @@ static void on_answer(void *arg, const struct http_outcome *http) {
         split(write, text);
         return;
     }
-    index_outcome_of_answer(&write->whole, http);
+    index_outcome_of_answer(write->sink, &write->whole, http);
     if (write->whole.outcome.verdict != VERDICT_DELIVERED) {
         write_end(write);
         return;

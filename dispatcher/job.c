@@ -4,7 +4,7 @@
 #include <string.h>
 
 // One block for several texts: each *slot is made a view into it.
-static char *pack(const char **slots[], size_t count) {
+static char *pack(const char **slots[], size_t count, size_t *ret_bytes) {
     size_t bytes = 1;
     for (size_t i = 0; i < count; i++)
         bytes += *slots[i] ? strlen(*slots[i]) + 1 : 0;
@@ -17,19 +17,24 @@ static char *pack(const char **slots[], size_t count) {
         *slots[i] = at;
         at += length;
     }
+    if (ret_bytes)
+        *ret_bytes = bytes;
     return block;
 }
 
 struct job *job_new(struct dispatcher *dispatcher, struct endpoint *endpoint, const struct claimed_job *claimed,
-                    int64_t token) {
+                    int64_t token, uint64_t now_ms) {
     struct job *job = memory_alloc(sizeof *job);
     job->dispatcher = dispatcher;
     job->endpoint = endpoint;
-    job->version = endpoint_begin(endpoint);
+    job->version = endpoint->version;
     job->uncounted = claimed->uncounted;
+    job->too_large = claimed->too_large;
+    job->throttled_long = claimed->throttled_long;
     job->end.ref =
         (struct job_ref){.subscription_id = claimed->subscription_id, .event_seq = claimed->event_seq, .token = token};
     job->end.attempt = claimed->attempt;
+    job->end.started_ms = now_ms;
     job->delivery = (struct delivery){.subscription = &job->version->subscription,
                                       .event_seq = claimed->event_seq,
                                       .attempt = claimed->attempt,
@@ -40,7 +45,8 @@ struct job *job_new(struct dispatcher *dispatcher, struct endpoint *endpoint, co
                                       .data = claimed->data};
     const char **slots[] = {&job->delivery.event_id, &job->delivery.type, &job->delivery.occurred_at,
                             &job->delivery.subject, &job->delivery.data};
-    job->texts = pack(slots, sizeof slots / sizeof slots[0]);
+    job->texts = pack(slots, sizeof slots / sizeof slots[0], &job->bytes);
+    endpoint_begin(endpoint, job->bytes, now_ms);
     if (job->version->subscription.ordered)
         job->end.subject = job->delivery.subject;
     return job;
@@ -54,6 +60,14 @@ void job_free(struct job *job) {
     free(job);
 }
 
+// An endpoint that answers, and says when it wants more, has not failed: only its word counts, for as long as it is
+// throttled_long not. So often that the numbers of attempts cannot run out.
+static bool is_throttled(const struct job *job, const struct attempt_outcome *outcome) {
+    enum { UNCOUNTED_MOST = 10000 };
+    return outcome->verdict == VERDICT_RETRY && outcome->status == 429 && outcome->after_ms > 0 &&
+           !job->throttled_long && job->end.attempt < UNCOUNTED_MOST;
+}
+
 static const char *fate_of(const struct job *job, const struct attempt_outcome *outcome, double unit,
                            uint64_t *ret_delay_ms) {
     if (outcome->verdict == VERDICT_DELIVERED)
@@ -64,6 +78,10 @@ static const char *fate_of(const struct job *job, const struct attempt_outcome *
         return "cancelled";
     if (outcome->disable_subscription)
         return "held";
+    if (is_throttled(job, outcome)) {
+        *ret_delay_ms = outcome->after_ms;
+        return "waiting";
+    }
     // A lost attempt says nothing about the receiver, a manual one is beside the schedule: neither uses up a step of
     // it.
     int failures = job->end.attempt - job->uncounted;
@@ -76,6 +94,7 @@ static const char *fate_of(const struct job *job, const struct attempt_outcome *
 void job_decide(struct job *job, const struct attempt_outcome *outcome, double unit) {
     struct job_end *end = &job->end;
     end->fate = fate_of(job, outcome, unit, &end->delay_ms);
+    end->uncounts = strcmp(end->fate, "waiting") == 0 && is_throttled(job, outcome);
     end->class = attempt_class_name(outcome->class);
     end->pause_ms = outcome->pause_endpoint ? outcome->after_ms : 0;
     end->dns_ms = outcome->dns_ms;
@@ -88,7 +107,7 @@ void job_decide(struct job *job, const struct attempt_outcome *outcome, double u
     end->response_head = outcome->response_head;
     end->error = outcome->error;
     const char **slots[] = {&end->peer, &end->response_head, &end->error};
-    job->end_texts = pack(slots, sizeof slots / sizeof slots[0]);
+    job->end_texts = pack(slots, sizeof slots / sizeof slots[0], NULL);
 }
 
 void job_strip(struct job *job) {

@@ -22,15 +22,18 @@ struct job {
     uint64_t lease_end_ms; // by our clock, from before the claim was sent: never later than the database's
     uint64_t renew_at_ms;
     bool lease_lost;
+    size_t bytes;        // of its texts
+    int64_t too_large;   // bytes of its data, when they are too many
+    bool throttled_long; // 429 with Retry-After counts
     struct delivery delivery;
     struct job_end end;
     char *texts;     // owned: what delivery views
     char *end_texts; // owned: what end views
 };
 
-// Copies the claim; takes a slot of the endpoint.
+// Copies the claim; takes a slot of the endpoint from now on.
 struct job *job_new(struct dispatcher *dispatcher, struct endpoint *endpoint, const struct claimed_job *claimed,
-                    int64_t token);
+                    int64_t token, uint64_t now_ms);
 void job_free(struct job *job); // the slot was given back before; NULL is allowed
 
 // Fills job->end from what the sink says. Pure but for its arguments: unit is uniform in [0, 1).

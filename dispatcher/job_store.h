@@ -32,6 +32,7 @@ struct job_end {
     const char *peer, *response_head, *error;                   // NULL: none
     uint64_t pause_ms;   // the endpoint asked to be left alone for so long; 0: it did not
     const char *subject; // of an ordered subscription, else NULL: with its end the next job of the subject may go
+    bool uncounts;       // it uses up no retry
 };
 
 struct job_claim {
@@ -55,17 +56,24 @@ struct job_round {
     size_t claim_count;
     int64_t token;     // of the claims; odd when nothing else is in flight in this process
     unsigned lease_ms; // of the renewals
+    uint64_t throttle_grace_ms;
 };
-enum { JOB_ROUND_ENDS = 512 };
+enum {
+    JOB_ROUND_ENDS = 512,
+    JOB_ROUND_BYTES = 1 << 20,      // of events, as stored, in the claims of a round: one larger event goes alone
+    JOB_DATA_MOST_BYTES = 32 << 20, // of an event; the literal in job_claim_found.sql
+};
 
 struct claimed_job {
     int subscription_id;
     int64_t event_seq;
-    int attempt;
+    int attempt;    // 0: no job; those from event_seq on were left for their bytes
     int uncounted;  // of the attempts, those that use up no retry: lost and manual ones
     int lost;       // just before this one, in a row: attempts whose process died
     int lost_alone; // of these, with nothing else in flight
     const char *event_id, *type, *occurred_at, *subject, *data; // event_id NULL: the event is gone
+    int64_t too_large;                                          // bytes of data that cannot be delivered; 0: it can
+    bool throttled_long;                                        // 429 with Retry-After counts like any failure
 };
 
 struct job_round_result {

@@ -20,9 +20,11 @@ enum {
     IDLE_SESSION_MS = 10000, // a process that is stopped this long loses its shards
     PROMOTE_LIMIT = 500,
     HOLD_LIMIT = 500, // the literal in job_hold.sql
-    FINISH_ARRAYS = 19,
+    FINISH_ARRAYS = 20,
     DELIVERED_ARRAYS = 13,
 };
+
+static const char application_name[] = "rowbell-dispatcher";
 
 struct job_store_pg {
     struct job_store port;
@@ -49,11 +51,17 @@ struct call {
     } done;
     int finish_at, renew_at, claim_at; // -1: not part of this round
     int finishes, claims;              // statements from finish_at and claim_at on
+    int64_t sent_us;                   // clock_ns, in microseconds
 };
 
 static struct call *call_new(struct job_store_pg *store, void *done_arg) {
     struct call *call = memory_alloc(sizeof *call);
-    *call = (struct call){.store = store, .done_arg = done_arg, .finish_at = -1, .renew_at = -1, .claim_at = -1};
+    *call = (struct call){.store = store,
+                          .done_arg = done_arg,
+                          .finish_at = -1,
+                          .renew_at = -1,
+                          .claim_at = -1,
+                          .sent_us = (int64_t)(clock_ns() / 1000)};
     return call;
 }
 
@@ -62,6 +70,13 @@ static const char *cell(const PGresult *result, int row, int column) {
 }
 static int64_t cell_int(const PGresult *result, int row, int column) {
     return strtoll(PQgetvalue(result, row, column), NULL, 10);
+}
+
+// job_mode's answer says what time it is there.
+static void time_told(const struct call *call, const PGresult *mode) {
+    const struct job_store_pg_options *options = &call->store->options;
+    if (options->on_time)
+        options->on_time(options->arg, call->sent_us, cell_int(mode, 0, PQnfields(mode) - 1));
 }
 
 // One statement on the job tables, behind job_mode: its result is the second.
@@ -118,6 +133,7 @@ static bool add_finish(struct db_batch *batch, const struct job_round *round, bo
             pg_array_text(to++, end->error);
             pg_array_int(to++, (int64_t)end->pause_ms);
             pg_array_text(to++, end->subject);
+            pg_array_int(to++, end->uncounts);
         }
         assert(to == arrays + array_count);
     }
@@ -203,14 +219,15 @@ static bool add_claim(struct db_batch *batch, const struct job_round *round, boo
         pg_array_int(&arrays[4], claim->highest);
         count++;
     }
-    char token[32];
+    char token[32], bytes[32], grace[32];
     snprintf(token, sizeof token, "%" PRId64, round->token);
-    const char *values[ARRAYS + 1];
+    snprintf(bytes, sizeof bytes, "%d", JOB_ROUND_BYTES);
+    snprintf(grace, sizeof grace, "%" PRIu64, round->throttle_grace_ms);
+    const char *values[ARRAYS + 3] = {[ARRAYS] = token, bytes, grace};
     for (int i = 0; i < ARRAYS; i++)
         values[i] = pg_array_end(&arrays[i]);
-    values[ARRAYS] = token;
     if (count)
-        db_batch_add(batch, ordered ? &sql_job_claim_ordered : &sql_job_claim, ARRAYS + 1, values);
+        db_batch_add(batch, ordered ? &sql_job_claim_ordered : &sql_job_claim, ARRAYS + 3, values);
     for (int i = 0; i < ARRAYS; i++)
         buffer_free(&arrays[i]);
     return count > 0;
@@ -253,7 +270,7 @@ static void write_data(struct buffer *to, const char *type, const char *op, cons
 }
 
 static size_t read_claimed(const PGresult *result, struct claimed_job *jobs, struct claim_texts *texts, size_t first) {
-    enum { OCCURRED = 6, TYPE, SUBJECT, OP, KEY, DATA };
+    enum { OCCURRED = 6, TYPE, SUBJECT, OP, KEY, DATA, TOO_LARGE, THROTTLED_LONG };
     int rows = PQntuples(result);
     for (int i = 0; i < rows; i++) {
         struct claimed_job *job = &jobs[first + (size_t)i];
@@ -263,6 +280,8 @@ static size_t read_claimed(const PGresult *result, struct claimed_job *jobs, str
                                     .uncounted = (int)cell_int(result, i, 3),
                                     .lost = (int)cell_int(result, i, 4),
                                     .lost_alone = (int)cell_int(result, i, 5),
+                                    .too_large = cell(result, i, TOO_LARGE) ? cell_int(result, i, TOO_LARGE) : 0,
+                                    .throttled_long = PQgetvalue(result, i, THROTTLED_LONG)[0] == 't',
                                     .type = cell(result, i, TYPE),
                                     .subject = cell(result, i, SUBJECT)};
         if (!job->type)
@@ -310,6 +329,7 @@ static void round_answered(void *arg, const struct db_reply *reply, const struct
     struct claimed_job *claimed = NULL;
     struct claim_texts texts = {0};
     if (reply) {
+        time_told(call, reply->results[0]); // before the jobs are sent
         if (call->finish_at >= 0)
             result.ended = ended = read_refs(&reply->results[call->finish_at], call->finishes, &result.ended_count);
         if (call->renew_at >= 0)
@@ -434,6 +454,7 @@ static void promote_answered(void *arg, const struct db_reply *reply, const stru
     bool more = false;
     int64_t next_due_ms = -1;
     if (reply) {
+        time_told(call, reply->results[0]);
         const PGresult *result = reply->results[1];
         more = cell_int(result, 0, 0) >= PROMOTE_LIMIT;
         pg_array_each_int(PQgetvalue(result, 0, 1), collect_id, &list);
@@ -620,6 +641,15 @@ static void store_cut(void *arg, const struct lease_count *leases, size_t count)
 
 // ---- The connection
 
+void job_store_pg_name_session(struct job_store_pg *store, const char *addition) {
+    if (!store->conn || !db_conn_is_up(store->conn))
+        return;
+    struct buffer name = {0};
+    buffer_format(&name, "%s%s", application_name, addition);
+    db_query(store->conn, &sql_session_name, 1, (const char *[]){buffer_cstr(&name)}, DEADLINE_MS, NULL, NULL);
+    buffer_free(&name);
+}
+
 static bool store_is_up(void *arg) {
     return db_conn_is_up(((struct job_store_pg *)arg)->conn);
 }
@@ -688,7 +718,7 @@ struct job_store_pg *job_store_pg_new(uv_loop_t *loop, const struct job_store_pg
                                      .held = store_held,
                                      .release_held = store_release_held};
     store->conn = db_conn_new(loop, &(struct db_conn_options){.url = options->url,
-                                                              .application_name = "rowbell-dispatcher",
+                                                              .application_name = application_name,
                                                               .idle_session_timeout_ms = IDLE_SESSION_MS,
                                                               .keepalive_ms = KEEPALIVE_MS,
                                                               .channels = channels,

@@ -5,6 +5,7 @@
 #include "common/metrics.h"
 #include "common/process.h"
 #include "common/redis_conn.h"
+#include "dispatcher/clock_watch.h"
 #include "dispatcher/config.h"
 #include "dispatcher/dispatcher.h"
 #include "dispatcher/housekeeper.h"
@@ -55,6 +56,7 @@ struct dispatcher_program {
     struct dispatcher_config config;
     struct lanes lanes;
     struct egress_policy egress;
+    struct clock_watch clock;
     struct leased_lane leased[LEASED_LANES];
     struct sink_sse *sse;            // NULL: no sse lane
     struct housekeeper *housekeeper; // NULL: --once
@@ -99,6 +101,7 @@ static void on_ready_timer(uv_timer_t *timer) {
 static void on_scrape(void *arg) {
     struct dispatcher_program *self = arg;
     tell_ready(self);
+    metric_set(METRIC_CLOCK_OFFSET_SECONDS, NULL, NULL, clock_watch_offset_s(&self->clock));
     for (int i = 0; i < LEASED_LANES; i++)
         if (self->leased[i].dispatcher)
             metric_set(METRIC_JOBS, lane_name(self->leased[i].lane), "running",
@@ -133,6 +136,21 @@ static void session_went(struct dispatcher_program *self, const char *session, c
         log_warn("database_lost", LOG_TEXT("session", session), LOG_TEXT("error", error->text));
 }
 
+static void tell_clock(const struct leased_lane *lane) {
+    char text[40];
+    clock_watch_name(&lane->program->clock, text, sizeof text);
+    job_store_pg_name_session(lane->store, text);
+}
+
+static void on_time(void *arg, int64_t sent_us, int64_t database_us) {
+    struct leased_lane *lane = arg;
+    if (!clock_watch_told(&lane->program->clock, sent_us, database_us))
+        return;
+    for (int i = 0; i < LEASED_LANES; i++)
+        if (lane->program->leased[i].up)
+            tell_clock(&lane->program->leased[i]);
+}
+
 static void store_came_up(void *arg) {
     struct leased_lane *lane = arg;
     struct dispatcher_program *self = lane->program;
@@ -141,6 +159,8 @@ static void store_came_up(void *arg) {
         return;
     if (!self->process.stopping)
         session_came(self);
+    if (self->clock.told_s != 0 && lane->store)
+        tell_clock(lane);
     if (lane->dispatcher)
         dispatcher_up(lane->dispatcher);
 }
@@ -259,6 +279,7 @@ static bool open_webhook_sink(struct dispatcher_program *self, struct sink *ret_
     }
     return sink_webhook_init(ret_sink, &self->process.loop,
                              &(struct sink_webhook_options){.egress = &self->egress,
+                                                            .clock = &self->clock.clock,
                                                             .ca_file = self->config.ca_file,
                                                             .secret_key = self->config.secret_key},
                              ret_error);
@@ -270,6 +291,7 @@ static bool open_index_sink(struct dispatcher_program *self, struct sink *ret_si
                            &(struct sink_index_options){.url = common->database_url,
                                                         .pooled = common->direct_database_url != NULL,
                                                         .egress = &self->egress,
+                                                        .clock = &self->clock.clock,
                                                         .ca_file = self->config.ca_file,
                                                         .secret_key = self->config.secret_key},
                            ret_error);
@@ -335,7 +357,8 @@ static void open_leased(struct dispatcher_program *self, int index) {
                                                                         .arg = lane,
                                                                         .on_up = store_came_up,
                                                                         .on_down = store_went_down,
-                                                                        .on_jobs = on_jobs});
+                                                                        .on_jobs = on_jobs,
+                                                                        .on_time = on_time});
     if (!self->lanes.wanted[lane->lane])
         return;
     int concurrency = self->lanes.concurrency[lane->lane] * leased_table[index].jobs_each;
@@ -346,6 +369,7 @@ static void open_leased(struct dispatcher_program *self, int index) {
                                                     .lane = lane_name(lane->lane),
                                                     .concurrency = concurrency,
                                                     .lease_ms = (unsigned)self->config.lease_ms,
+                                                    .throttle_grace_ms = (uint64_t)self->config.throttle_grace_ms,
                                                     .arg = lane,
                                                     .on_drained = self->config.once ? lane_is_drained : NULL});
 }

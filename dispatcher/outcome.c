@@ -89,11 +89,15 @@ static bool parse_date(const char *text, time_t *ret_time) {
 
 #pragma GCC diagnostic pop
 
-uint64_t retry_after_ms(const char *text, int64_t now_s) {
+uint64_t retry_after_ms(const char *text, const char *date, int64_t now_s) {
     uint64_t ms = 0;
-    time_t date;
-    if (!parse_seconds(text, &ms) && parse_date(text, &date) && date > now_s)
-        ms = (uint64_t)(date - now_s) * 1000;
+    time_t then, answered;
+    if (!parse_seconds(text, &ms) && parse_date(text, &then)) {
+        if (date && parse_date(date, &answered))
+            now_s = answered;
+        if (then > now_s)
+            ms = (uint64_t)(then - now_s) * 1000;
+    }
     return ms < RETRY_AFTER_MAX_MS ? ms : RETRY_AFTER_MAX_MS;
 }
 
@@ -124,7 +128,7 @@ static void judge_status(struct attempt_outcome *outcome, const struct http_outc
     outcome->class = rule->class;
     outcome->disable_subscription = rule->disables;
     if (http->retry_after && rule->verdict == VERDICT_RETRY)
-        outcome->after_ms = retry_after_ms(http->retry_after, now_s);
+        outcome->after_ms = retry_after_ms(http->retry_after, http->date, now_s);
     outcome->pause_endpoint = rule->pauses_endpoint && outcome->after_ms > 0;
 
     // Standard Webhooks, "webhook-delivery": the receiver steers by a header, whatever its status.

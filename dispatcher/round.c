@@ -45,7 +45,7 @@ static void slot_free(struct dispatcher *d, struct job *job) {
         d->quarantine.running = false;
         d->quarantine.rest_until_ms = now + QUARANTINE_REST * (now - d->quarantine.began_ms);
     }
-    endpoint_end(&d->endpoints, job->endpoint, job->version);
+    endpoint_end(&d->endpoints, job->endpoint, job->version, job->bytes, job->end.started_ms, clock_ms());
     job->endpoint = NULL;
     job->version = NULL;
     job->delivery.subscription = NULL;
@@ -173,12 +173,11 @@ static void claim_received(struct dispatcher *d, const struct claimed_job *claim
                                               .token = d->round_token});
         return;
     }
-    struct job *job = job_new(d, endpoint, claimed, d->round_token);
+    struct job *job = job_new(d, endpoint, claimed, d->round_token, now_ms);
     d->in_flight++;
     d->quarantine.running = d->quarantine.claimed;
     job->lease_end_ms = d->round_ms + endpoint->claim.lease_ms;
     job->renew_at_ms = job->lease_end_ms - endpoint->claim.lease_ms / 3;
-    job->end.started_ms = now_ms;
     if (claimed->lost)
         log_warn("attempt_lost", LOG_INT("subscription_id", claimed->subscription_id),
                  LOG_INT("seq", claimed->event_seq), LOG_INT("attempt", claimed->attempt - 1),
@@ -190,7 +189,12 @@ static void claim_received(struct dispatcher *d, const struct claimed_job *claim
 static void job_send(struct dispatcher *d, struct job *job) {
     if (!job->delivery.event_id)
         reject(d, job, VERDICT_REJECTED, "the event is not in rowbell.events any more");
-    else if (job->lost_alone >= LOST_MOST)
+    else if (job->too_large) {
+        char text[100];
+        snprintf(text, sizeof text, "the event's data has %lld bytes; at most %d can be delivered",
+                 (long long)job->too_large, JOB_DATA_MOST_BYTES);
+        reject(d, job, VERDICT_REJECTED, text);
+    } else if (job->lost_alone >= LOST_MOST)
         reject(d, job, VERDICT_REJECTED, "the dispatcher that sent it, and nothing else, died three times");
     else if (!job->version->prepared)
         // A dispatcher without the right key is the operator's to mend, and no reason to give jobs up.
@@ -291,6 +295,11 @@ static void claims_answered(struct dispatcher *d, const struct job_round_result 
     const struct job *last = d->sending ? d->sending->prev : NULL; // of those that are being sent already
     for (size_t i = 0; i < result->claimed_count; i++) {
         struct endpoint *endpoint = endpoint_find(&d->endpoints, result->claimed[i].subscription_id);
+        if (result->claimed[i].attempt == 0) { // left for their bytes
+            if (endpoint)
+                endpoint_lower(endpoint, result->claimed[i].event_seq);
+            continue;
+        }
         if (endpoint)
             endpoint_took(endpoint, result->claimed[i].event_seq);
         claim_received(d, &result->claimed[i], now_ms);
@@ -412,8 +421,8 @@ static size_t choose_claims(struct dispatcher *d, uint64_t now_ms) {
         return claim_alone(d);
     // Half of them at the most, so that the database has one half to find while the other is being sent.
     int free_slots = d->options.concurrency - d->in_flight, half = (d->options.concurrency + 1) / 2;
-    return endpoint_choose(&d->endpoints, dispatcher_claimable(d), free_slots < half ? free_slots : half, now_ms,
-                           d->claims, MOST_CLAIMS);
+    return endpoint_choose(&d->endpoints, dispatcher_claimable(d), d->options.concurrency,
+                           free_slots < half ? free_slots : half, now_ms, d->claims, MOST_CLAIMS);
 }
 
 void round_start(struct dispatcher *d) {
@@ -421,7 +430,8 @@ void round_start(struct dispatcher *d) {
     if (d->in_round || !d->up || now < d->retry_at_ms)
         return;
     const struct job_end *ends[JOB_ROUND_ENDS];
-    struct job_round round = {.ends = ends, .lease_ms = d->options.lease_ms};
+    struct job_round round = {
+        .ends = ends, .lease_ms = d->options.lease_ms, .throttle_grace_ms = d->options.throttle_grace_ms};
     take_renewals(d, now);
     d->claim_count = choose_claims(d, now);
     round.end_count = take_ends(d, ends);

@@ -52,9 +52,10 @@ void index_outcome_of_error(struct index_outcome *outcome, const struct error *e
                        error->text);
 }
 
-void index_outcome_of_answer(struct index_outcome *outcome, const struct http_outcome *http) {
+void index_outcome_of_answer(const struct index_sink *sink, struct index_outcome *outcome,
+                             const struct http_outcome *http) {
     char *old_head = outcome->response_head;
-    *outcome = (struct index_outcome){.outcome = outcome_of_answer(http, clock_wall_us() / 1000000)};
+    *outcome = (struct index_outcome){.outcome = outcome_of_answer(http, database_clock_now_s(sink->clock))};
     free(old_head);
     snprintf(outcome->peer, sizeof outcome->peer, "%s", http->peer);
     outcome->outcome.peer = outcome->peer[0] ? outcome->peer : NULL;
@@ -410,6 +411,7 @@ bool sink_index_init(struct sink *ret_sink, uv_loop_t *loop, const struct sink_i
         return false;
     }
     sink->loop = loop;
+    sink->clock = options->clock;
     uv_timer_init(loop, &sink->timer);
     uv_timer_init(loop, &sink->heartbeat);
     uv_prepare_init(loop, &sink->turn_end);

@@ -6,6 +6,7 @@
 //   url, index, allow_http   of a search engine; the authorization is in the secrets
 //   columns, language        read by the database
 #pragma once
+#include "common/database_clock.h"
 #include "common/egress.h"
 #include "common/error.h"
 #include "dispatcher/sink.h"
@@ -15,6 +16,7 @@ struct sink_index_options {
     const char *url; // of the database, copied
     bool pooled;
     const struct egress_policy *egress; // keeps
+    const struct database_clock *clock; // keeps
     const char *ca_file;                // PEM; NULL: the system's
     const char *secret_key;             // ROWBELL_SECRET_KEY (common/seal.h); NULL: sealed secrets cannot be opened
 };

@@ -1,6 +1,5 @@
 #include "dispatcher/sink_webhook.h"
 #include "common/buffer.h"
-#include "common/clock.h"
 #include "common/memory.h"
 #include "common/webhook_endpoint.h"
 #include "dispatcher/outcome.h"
@@ -10,6 +9,7 @@
 
 struct webhook {
     struct http_client *client;
+    const struct database_clock *clock;
     bool allow_http;
     struct seal_keys keys;
     struct send *free_sends;
@@ -61,7 +61,8 @@ static unsigned webhook_wait_ms(void *arg, const struct subscription *subscripti
 
 static void on_answer(void *arg, const struct http_outcome *http) {
     struct send *send = arg;
-    struct attempt_outcome outcome = outcome_by_policy(http, &send->statuses, clock_wall_us() / 1000000);
+    struct attempt_outcome outcome =
+        outcome_by_policy(http, &send->statuses, database_clock_now_s(send->webhook->clock));
     char text[64];
     if (!outcome.error && outcome.verdict != VERDICT_DELIVERED) {
         snprintf(text, sizeof text, "the receiver answered %d", http->status);
@@ -102,7 +103,7 @@ static void webhook_send(void *arg, const struct delivery *delivery, sink_done *
                                                                    .timestamp = delivery->occurred_at,
                                                                    .subject = delivery->subject,
                                                                    .data = delivery->data});
-        call = webhook_endpoint_call(endpoint, delivery->event_id, clock_wall_us() / 1000000, &webhook->body,
+        call = webhook_endpoint_call(endpoint, delivery->event_id, database_clock_now_s(webhook->clock), &webhook->body,
                                      &webhook->headers, headers);
         send->statuses = endpoint->statuses;
     }
@@ -139,6 +140,7 @@ bool sink_webhook_init(struct sink *ret_sink, uv_loop_t *loop, const struct sink
                        struct error *ret_error) {
     struct webhook *webhook = memory_alloc(sizeof *webhook);
     webhook->allow_http = options->allow_http;
+    webhook->clock = options->clock;
     if (!seal_keys_init(&webhook->keys, options->secret_key, ret_error)) {
         free(webhook);
         return false;

@@ -1,6 +1,7 @@
 // sink_webhook: a delivery as a signed HTTPS POST (Standard Webhooks 1.0), one attempt a send.
 // Its settings: common/webhook_endpoint.h.
 #pragma once
+#include "common/database_clock.h"
 #include "common/egress.h"
 #include "common/error.h"
 #include "dispatcher/sink.h"
@@ -9,6 +10,7 @@
 
 struct sink_webhook_options {
     const struct egress_policy *egress; // keeps
+    const struct database_clock *clock; // keeps: signatures, ends of secrets and dates are by its time
     bool allow_http;                    // for all subscriptions
     long max_connections;               // open at once, idle ones included; 0: the client's default
     const char *ca_file;                // PEM; NULL: the system's

@@ -5,8 +5,8 @@
 -- Parameters and rows as job_claim.sql; locks: the rows it moves or claims; of each subscription the lowest 500 are looked at. Index: jobs_pkey, events_claim,
 -- events_pkey, jobs_waiting_subject, events_set_aside_subject, TID scan.
 with wanted as materialized (
-  select w.id, w.slots, w.lowest, w.highest
-    from unnest($1::int[], $2::int[], $4::bigint[], $5::bigint[]) w(id, slots, lowest, highest)
+  select w.id, w.slots, w.lowest, w.highest, w.place
+    from unnest($1::int[], $2::int[], $4::bigint[], $5::bigint[]) with ordinality w(id, slots, lowest, highest, place)
    where exists (select from rowbell.subscriptions s where s.id = w.id and s.state = 'active')
 ),
 bound as materialized (
@@ -15,7 +15,7 @@ bound as materialized (
                     order by v.seq limit 1), 9223372036854775807) as seq
 ),
 seen as materialized (
-  select w.id as subscription_id, w.slots, l.event_seq, l.at, l.lease_until, l.lease_token, l.attempts, l.uncounted, l.subject
+  select w.id as subscription_id, w.slots, w.place, l.event_seq, l.at, l.lease_until, l.lease_token, l.attempts, l.uncounted, l.subject
     from wanted w
    cross join bound b
    cross join lateral (
@@ -40,10 +40,10 @@ judged as materialized (
     from seen s
 ),
 found as materialized (
-  select x.subscription_id, x.event_seq, x.at, x.lease_token, x.lease_until is not null as expired
-    from (select g.*, row_number() over (partition by g.subscription_id order by g.event_seq) as place
+  select x.subscription_id, x.place, x.event_seq, x.at, x.lease_token, x.lease_until is not null as expired
+    from (select g.*, row_number() over (partition by g.subscription_id order by g.event_seq) as slot
             from judged g where g.free and not g.behind) x
-   where x.place <= x.slots
+   where x.slot <= x.slots
 ),
 parked as (
   delete from rowbell.jobs j

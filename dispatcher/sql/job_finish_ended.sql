@@ -26,7 +26,7 @@ moved as (
   insert into rowbell.jobs_waiting as w (subscription_id, event_seq, state, run_at, attempts, uncounted, last_class, subject)
   select d.subscription_id, d.event_seq, d.fate,
          case when d.fate = 'waiting' then now() + d.delay_ms * interval '1 millisecond' end,
-         d.attempt, d.uncounted, d.class, d.subject
+         d.attempt, d.uncounted + d.uncounts, d.class, d.subject
     from done d
    where d.fate <> 'delivered'
   on conflict (subscription_id, event_seq) do update

@@ -132,6 +132,12 @@ begin atomic
          format('select pg_terminate_backend(%s), and ask %I why', f.pid, f.holder)
     from rowbell.foreign_locks() f
   union all
+  select 'clock is wrong', 'pid ' || a.pid || coalesce(' on ' || host(a.client_addr), ''),
+         'a dispatcher''s machine, ' || split_part(a.application_name, ', clock ', 2) || ' from the database''s time', 'set the clock of that machine'
+    from pg_stat_activity a
+   where a.datname = current_database() and starts_with(a.application_name, 'rowbell-dispatcher, clock ')
+     and has_table_privilege(a.usesysid, 'rowbell.jobs', 'delete')
+  union all
   select 'old snapshot', 'pid ' || a.pid, coalesce(a.usename::text, '') || ' ' || coalesce(a.application_name, '') || ': '
          || a.state || ' since ' || date_trunc('second', a.xact_start),
          format('vacuum cannot remove what was delivered since: select pg_terminate_backend(%s)', a.pid)

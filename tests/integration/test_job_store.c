@@ -198,6 +198,64 @@ START_TEST(a_claim_takes_what_is_free_in_order) {
 }
 END_TEST
 
+// Events of stored sizes, first those of a, then those of b; and jobs for them.
+static void queue_sizes(struct bench *bench, const char *name, const char *kibibytes) {
+    char sql[700];
+    snprintf(sql, sizeof sql,
+             "with e as (insert into rowbell.events (type_id, subject, key, op, data) select t.id, 'posts/1', '1', "
+             "'create', (select jsonb_build_object('x', string_agg(md5(i::text), '')) from generate_series(1, k * 32) "
+             "i) from rowbell.event_types t, unnest('{%s}'::int[]) k where t.type = 'posts.create' returning seq) "
+             "insert into rowbell.jobs (subscription_id, event_seq) select %d, seq from e",
+             kibibytes, id_of(bench, name));
+    sql_run(bench->conn, sql);
+}
+
+// How many of each were claimed, and how many subscriptions were told that something was left.
+static const char *claimed_of(struct bench *bench) {
+    static char text[60];
+    int a = 0, b = 0, left = 0;
+    for (size_t i = 0; i < bench->claimed_count; i++) {
+        left += bench->claimed[i].attempt == 0;
+        if (bench->claimed[i].attempt > 0)
+            *(bench->claimed[i].subscription_id == id_of(bench, "a") ? &a : &b) += 1;
+    }
+    snprintf(text, sizeof text, "%d of a, %d of b, %d left", a, b, left);
+    return text;
+}
+
+START_TEST(a_claim_is_bounded_by_bytes_and_always_brings_one) {
+    struct bench *bench = open_bench();
+    bench->no_events = true;
+    queue_sizes(bench, "a", "3000,300,3000,300,300,300,300");
+    queue_sizes(bench, "b", "1,1,1,2000,1");
+    struct job_claim claims[] = {claim_of(bench, "a", 16), claim_of(bench, "b", 16)};
+    struct job_claim turned[] = {claims[1], claims[0]};
+    // The giant is first: it goes alone. Then everybody's first before anybody's second, and giants stand in nobody's
+    // way.
+    run(bench, (struct job_round){.claims = claims, .claim_count = 2, .token = 11});
+    ck_assert_str_eq(claimed_of(bench), "1 of a, 0 of b, 2 left");
+    run(bench, (struct job_round){.claims = turned, .claim_count = 2, .token = 12});
+    ck_assert_str_eq(claimed_of(bench), "3 of a, 4 of b, 2 left");
+    run(bench, (struct job_round){.claims = turned, .claim_count = 2, .token = 13});
+    ck_assert_str_eq(claimed_of(bench), "0 of a, 1 of b, 1 left");
+    run(bench, (struct job_round){.claims = turned, .claim_count = 2, .token = 14});
+    ck_assert_str_eq(claimed_of(bench), "1 of a, 0 of b, 1 left");
+    run(bench, (struct job_round){.claims = turned, .claim_count = 2, .token = 15});
+    ck_assert_str_eq(claimed_of(bench), "2 of a, 0 of b, 0 left");
+    ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.jobs where attempts <> 1"), 0);
+    // Of an ordered subscription too.
+    sql_run(bench->conn, "delete from rowbell.jobs; update rowbell.events set fanned_out_at = now()");
+    queue_sizes(bench, "a", "2000,1,1");
+    sql_run(bench->conn, "update rowbell.events set fanned_out_at = now(), subject = seq::text");
+    claims[0].ordered = true;
+    run(bench, (struct job_round){.claims = claims, .claim_count = 1, .token = 16});
+    ck_assert_str_eq(claimed_of(bench), "1 of a, 0 of b, 1 left");
+    run(bench, (struct job_round){.claims = claims, .claim_count = 1, .token = 17});
+    ck_assert_str_eq(claimed_of(bench), "2 of a, 0 of b, 0 left");
+    close_bench(bench);
+}
+END_TEST
+
 START_TEST(an_end_counts_only_with_its_lease) {
     struct bench *bench = open_bench();
     queue(bench, "a", 4);
@@ -473,6 +531,7 @@ END_TEST
 static void add_tests(Suite *suite) {
     TCase *rounds = suite_case(suite, "rounds", 60);
     tcase_add_test(rounds, a_claim_takes_what_is_free_in_order);
+    tcase_add_test(rounds, a_claim_is_bounded_by_bytes_and_always_brings_one);
     tcase_add_test(rounds, an_end_counts_only_with_its_lease);
     tcase_add_test(rounds, a_round_is_all_or_nothing);
     tcase_add_test(rounds, renewal_return_and_loss);

@@ -22,6 +22,7 @@
 
 static uv_loop_t loop;
 static struct egress_policy egress;
+static const struct database_clock clock_unknown; // then it is the wall clock
 static struct sink sink;
 static struct receiver *receiver;
 static char settings[1024];
@@ -33,7 +34,8 @@ static void start(bool allow_http) {
     static const char *loopback[] = {"127.0.0.0/8"};
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     ck_assert(egress_policy_init(&egress, &(struct config_list){loopback, 1}, NULL));
-    struct sink_webhook_options options = {.egress = &egress, .allow_http = allow_http, .secret_key = secret_key};
+    struct sink_webhook_options options = {
+        .egress = &egress, .clock = &clock_unknown, .allow_http = allow_http, .secret_key = secret_key};
     ck_assert(sink_webhook_init(&sink, &loop, &options, NULL));
     ck_assert_str_eq(sink.kind, "webhook");
     ck_assert_uint_eq(sink.deadline_ms, 20000);
@@ -248,7 +250,7 @@ END_TEST
 START_TEST(a_key_that_is_none_ends_the_start) {
     struct sink none;
     struct error error;
-    struct sink_webhook_options options = {.egress = &egress, .secret_key = "AAECAwQF"};
+    struct sink_webhook_options options = {.egress = &egress, .clock = &clock_unknown, .secret_key = "AAECAwQF"};
     ck_assert(!sink_webhook_init(&none, &loop, &options, &error));
     ck_assert_int_eq(error.code, ERROR_USAGE);
     ck_assert_msg(strstr(error.text, "ROWBELL_SECRET_KEY") && !strstr(error.text, "AAEC"), "%s", error.text);

@@ -12,6 +12,7 @@
 
 static uv_loop_t loop;
 static struct egress_policy egress;
+static const struct database_clock clock_unknown; // then it is the wall clock
 static struct sink sink;
 static struct receiver *receiver;
 static struct dns_server *names;
@@ -27,7 +28,8 @@ static void start(const char *allowed) {
     if (!names)
         names = dns_server_start();
     ck_assert(resolver_set_servers(dns_server_address(names), NULL));
-    ck_assert(sink_webhook_init(&sink, &loop, &(struct sink_webhook_options){.egress = &egress}, NULL));
+    ck_assert(sink_webhook_init(&sink, &loop,
+                                &(struct sink_webhook_options){.egress = &egress, .clock = &clock_unknown}, NULL));
     subscription = (struct subscription){
         .id = 7, .name = "hook", .kind = "webhook", .settings = settings, .secrets = secrets, .secret_count = 1};
 }

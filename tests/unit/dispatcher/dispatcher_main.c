@@ -5,6 +5,7 @@ static void add_tests(Suite *suite) {
     add_shard_tests(suite);
     add_lanes_tests(suite);
     add_pace_tests(suite);
+    add_fair_share_tests(suite);
     add_endpoint_tests(suite);
     add_job_tests(suite);
     add_dispatcher_tests(suite);

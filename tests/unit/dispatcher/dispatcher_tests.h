@@ -6,6 +6,7 @@ void add_retry_schedule_tests(Suite *suite);
 void add_shard_tests(Suite *suite);
 void add_lanes_tests(Suite *suite);
 void add_pace_tests(Suite *suite);
+void add_fair_share_tests(Suite *suite);
 void add_endpoint_tests(Suite *suite);
 void add_job_tests(Suite *suite);
 void add_dispatcher_tests(Suite *suite);

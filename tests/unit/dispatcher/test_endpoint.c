@@ -31,6 +31,7 @@ static struct subscription_change change(int id, const char *state, const char *
 static void add(struct endpoint_table *table, int id, const char *state, const char *settings) {
     struct subscription_change one = change(id, state, settings);
     endpoint_table_apply(table, &one, 1000);
+    endpoint_find(table, id)->use.held_s = 0.001; // it has answered before
 }
 
 START_TEST(slots_are_shared_and_turns_are_taken) {
@@ -42,7 +43,7 @@ START_TEST(slots_are_shared_and_turns_are_taken) {
     int turns[11] = {0};
     // Four slots for ten hungry ones: in five rounds each has had two.
     for (int round = 0; round < 5; round++) {
-        size_t count = endpoint_choose(&table, UINT64_MAX, 4, 1000, claims, 20);
+        size_t count = endpoint_choose(&table, UINT64_MAX, 1000, 4, 1000, claims, 20);
         ck_assert_uint_eq(count, 4);
         for (size_t i = 0; i < count; i++) {
             ck_assert_int_eq(claims[i].slots, 1);
@@ -53,16 +54,39 @@ START_TEST(slots_are_shared_and_turns_are_taken) {
     for (int id = 1; id <= 10; id++)
         ck_assert_int_eq(turns[id], 2);
     // Plenty: nobody above max_in_flight.
-    size_t count = endpoint_choose(&table, UINT64_MAX, 1000, 1000, claims, 20);
+    size_t count = endpoint_choose(&table, UINT64_MAX, 1000, 1000, 1000, claims, 20);
     ck_assert_uint_eq(count, 10);
     for (size_t i = 0; i < count; i++)
         ck_assert_int_eq(claims[i].slots, ENDPOINT_MAX_IN_FLIGHT);
     // Chosen once, not hungry until told.
-    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 1000, 1000, claims, 20), 0);
+    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 1000, 1000, 1000, claims, 20), 0);
     ck_assert(!endpoint_any_hungry(&table, UINT64_MAX, 1000));
     endpoint_wake(&table, shard_bit(3));
-    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 1000, 1000, claims, 20), 1);
+    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 1000, 1000, 1000, claims, 20), 1);
     ck_assert_int_eq(claims[0].subscription_id, 3);
+    endpoint_table_close(&table);
+}
+END_TEST
+
+START_TEST(an_endpoint_that_never_answered_begins_with_few_slots) {
+    struct endpoint_table table;
+    endpoint_table_init(&table, &sink);
+    add(&table, 1, "active", "{}");
+    struct endpoint *endpoint = endpoint_find(&table, 1);
+    endpoint->use = (struct slot_use){0};
+    struct job_claim claims[2];
+    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 100, 100, 1000, claims, 2), 1);
+    ck_assert_int_eq(claims[0].slots, FAIR_SHARE_UNKNOWN_SLOTS);
+    struct endpoint_version *version = endpoint_begin(endpoint, 5, 1000);
+    endpoint_end(&table, endpoint, version, 5, 1000, 1000);
+    endpoint->hungry = true;
+    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 100, 100, 1000, claims, 2), 1);
+    ck_assert_int_eq(claims[0].slots, ENDPOINT_MAX_IN_FLIGHT);
+    // A sink that puts many jobs into a request is not asked one by one.
+    endpoint->use = (struct slot_use){0};
+    endpoint->paces_itself = endpoint->hungry = true;
+    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 100, 100, 1000, claims, 2), 1);
+    ck_assert_int_eq(claims[0].slots, ENDPOINT_MAX_IN_FLIGHT);
     endpoint_table_close(&table);
 }
 END_TEST
@@ -79,12 +103,12 @@ START_TEST(who_may_not_be_sent_to_gets_no_slot) {
     endpoint_find(&table, 4)->foreign_leases = ENDPOINT_MAX_IN_FLIGHT;
     add(&table, 5, "active", "{\"max_in_flight\": 2}");
     struct job_claim claims[9];
-    ck_assert_uint_eq(endpoint_choose(&table, ~shard_bit(5), 100, 1000, claims, 9), 0);
-    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 0, 1000, claims, 9), 0);
-    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 100, 1000, claims, 9), 1);
+    ck_assert_uint_eq(endpoint_choose(&table, ~shard_bit(5), 100, 100, 1000, claims, 9), 0);
+    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 100, 0, 1000, claims, 9), 0);
+    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 100, 100, 1000, claims, 9), 1);
     ck_assert_int_eq(claims[0].subscription_id, 5);
     ck_assert_int_eq(claims[0].slots, 2);
-    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 100, 1501, claims, 9), 1);
+    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 100, 100, 1501, claims, 9), 1);
     ck_assert_int_eq(claims[0].subscription_id, 3);
     endpoint_table_close(&table);
 }
@@ -96,7 +120,7 @@ START_TEST(a_change_keeps_the_old_version_for_its_sends) {
     prepared = forgotten = 0;
     add(&table, 1, "active", "{}");
     struct endpoint *endpoint = endpoint_find(&table, 1);
-    struct endpoint_version *old = endpoint_begin(endpoint);
+    struct endpoint_version *old = endpoint_begin(endpoint, 5, 1000);
     add(&table, 1, "active", "{\"max_in_flight\": 3}");
     ck_assert_int_eq(forgotten, 0);
     ck_assert_str_eq(old->subscription.settings, "{}");
@@ -108,7 +132,7 @@ START_TEST(a_change_keeps_the_old_version_for_its_sends) {
     endpoint_table_apply(&table, &(struct subscription_change){.id = 1}, 1000);
     ck_assert_ptr_null(endpoint_find(&table, 1));
     ck_assert_ptr_nonnull(table.by_id);
-    endpoint_end(&table, endpoint, old);
+    endpoint_end(&table, endpoint, old, 5, 1000, 1000);
     ck_assert_ptr_null(table.by_id);
     ck_assert_int_eq(prepared, 2);
     ck_assert_int_eq(forgotten, 2);
@@ -144,7 +168,7 @@ static const struct attempt_outcome
 static int slots(struct endpoint_table *table, uint64_t now_ms) {
     struct job_claim claims[4];
     endpoint_wake(table, UINT64_MAX);
-    size_t count = endpoint_choose(table, UINT64_MAX, 1000, now_ms, claims, 4);
+    size_t count = endpoint_choose(table, UINT64_MAX, 1000, 1000, now_ms, claims, 4);
     return count ? claims[0].slots : 0;
 }
 
@@ -153,10 +177,10 @@ static void ends(struct endpoint_table *table, int count, const struct attempt_o
     struct endpoint *endpoint = endpoint_find(table, 1);
     struct endpoint_version *version[128];
     for (int i = 0; i < count; i++)
-        version[i] = endpoint_begin(endpoint);
+        version[i] = endpoint_begin(endpoint, 5, now_ms);
     for (int i = 0; i < count; i++) {
         endpoint_learn(endpoint, outcome, now_ms, 0.5);
-        endpoint_end(table, endpoint, version[i]);
+        endpoint_end(table, endpoint, version[i], 5, now_ms, now_ms);
     }
 }
 
@@ -175,12 +199,12 @@ START_TEST(a_failing_endpoint_is_probed_and_returns_slowly) {
         ck_assert_uint_eq(endpoint_next_ms(&table, UINT64_MAX, now), now + wait_ms);
         now += wait_ms;
         ck_assert_int_eq(slots(&table, now), 1);
-        struct endpoint_version *probe = endpoint_begin(endpoint_find(&table, 1));
+        struct endpoint_version *probe = endpoint_begin(endpoint_find(&table, 1), 5, now);
         endpoint_took(endpoint_find(&table, 1), 1);
         endpoint_answered(endpoint_find(&table, 1), now, now);
         ck_assert_int_eq(slots(&table, now), 0); // while it runs there is no other
         endpoint_learn(endpoint_find(&table, 1), &refused, now, 0.5);
-        endpoint_end(&table, endpoint_find(&table, 1), probe);
+        endpoint_end(&table, endpoint_find(&table, 1), probe, 5, now, now);
         wait_ms = wait_ms * 2 < ENDPOINT_PROBE_MOST_MS ? wait_ms * 2 : ENDPOINT_PROBE_MOST_MS;
     }
     // A person's requeue probes at once.
@@ -307,7 +331,7 @@ static unsigned wait_for_name(void *arg, const struct subscription *subscription
     return subscription->id == 1 ? wait_ms : 0;
 }
 
-// A silent name server (issue 13): the look-up holds no slot, and others get theirs.
+// A silent name server: the look-up holds no slot, and others get theirs.
 START_TEST(who_waits_for_a_name_holds_no_slot) {
     const struct sink waiting = {.kind = "webhook", .prepare = prepare, .forget = forget, .wait_ms = wait_for_name};
     struct endpoint_table table;
@@ -316,12 +340,12 @@ START_TEST(who_waits_for_a_name_holds_no_slot) {
     add(&table, 2, "active", "{}");
     struct job_claim claims[20];
     wait_ms = 50;
-    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 8, 1000, claims, 20), 1);
+    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 8, 8, 1000, claims, 20), 1);
     ck_assert_int_eq(claims[0].subscription_id, 2);
     ck_assert_uint_eq(endpoint_next_ms(&table, UINT64_MAX, 1000), 1050);
-    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 8, 1049, claims, 20), 0);
+    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 8, 8, 1049, claims, 20), 0);
     wait_ms = 0; // known by now
-    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 8, 1050, claims, 20), 1);
+    ck_assert_uint_eq(endpoint_choose(&table, UINT64_MAX, 8, 8, 1050, claims, 20), 1);
     ck_assert_int_eq(claims[0].subscription_id, 1);
     endpoint_table_close(&table);
 }
@@ -331,6 +355,7 @@ void add_endpoint_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "endpoint", 10);
     tcase_add_test(tcase, slots_are_shared_and_turns_are_taken);
     tcase_add_test(tcase, who_waits_for_a_name_holds_no_slot);
+    tcase_add_test(tcase, an_endpoint_that_never_answered_begins_with_few_slots);
     tcase_add_test(tcase, who_may_not_be_sent_to_gets_no_slot);
     tcase_add_test(tcase, a_change_keeps_the_old_version_for_its_sends);
     tcase_add_test(tcase, bad_settings_are_a_fault_of_that_subscription);

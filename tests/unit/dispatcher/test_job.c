@@ -11,36 +11,57 @@ static void forget(void *arg, struct subscription *subscription) {
 static const struct sink sink = {.kind = "webhook", .prepare = prepare, .forget = forget};
 
 START_TEST(fates) {
+#define throttled .verdict = VERDICT_RETRY, .class = CLASS_HTTP_4XX, .status = 429
     static const struct {
         int attempt, uncounted;
         struct attempt_outcome outcome;
         const char *fate, *class;
         uint64_t delay_ms, pause_ms;
+        bool throttled_long, uncounts;
     } cases[] = {
-        {1, 0, {.verdict = VERDICT_DELIVERED, .class = CLASS_DELIVERED}, "delivered", "delivered", 0, 0},
-        {1, 0, {.verdict = VERDICT_REJECTED, .class = CLASS_HTTP_4XX}, "poisoned", "http_4xx", 0, 0},
-        {1, 0, {.verdict = VERDICT_RETRY, .class = CLASS_HTTP_5XX}, "waiting", "http_5xx", 100, 0},
-        {2, 0, {.verdict = VERDICT_RETRY, .class = CLASS_TIMEOUT}, "waiting", "timeout", 200, 0},
-        {3, 0, {.verdict = VERDICT_RETRY, .class = CLASS_DNS}, "poisoned", "dns", 0, 0},
+        {1, 0, {.verdict = VERDICT_DELIVERED, .class = CLASS_DELIVERED}, "delivered", "delivered", 0, 0, false, false},
+        {1, 0, {.verdict = VERDICT_REJECTED, .class = CLASS_HTTP_4XX}, "poisoned", "http_4xx", 0, 0, false, false},
+        {1, 0, {.verdict = VERDICT_RETRY, .class = CLASS_HTTP_5XX}, "waiting", "http_5xx", 100, 0, false, false},
+        {2, 0, {.verdict = VERDICT_RETRY, .class = CLASS_TIMEOUT}, "waiting", "timeout", 200, 0, false, false},
+        {3, 0, {.verdict = VERDICT_RETRY, .class = CLASS_DNS}, "poisoned", "dns", 0, 0, false, false},
         // Lost and manual attempts use up no step; a manual one is as the first.
-        {3, 1, {.verdict = VERDICT_RETRY, .class = CLASS_DNS}, "waiting", "dns", 200, 0},
-        {5, 5, {.verdict = VERDICT_RETRY, .class = CLASS_DNS}, "waiting", "dns", 100, 0},
-        {1, 0, {.verdict = VERDICT_RETRY, .class = CLASS_HTTP_4XX, .after_ms = 5000}, "waiting", "http_4xx", 5000, 0},
+        {3, 1, {.verdict = VERDICT_RETRY, .class = CLASS_DNS}, "waiting", "dns", 200, 0, false, false},
+        {5, 5, {.verdict = VERDICT_RETRY, .class = CLASS_DNS}, "waiting", "dns", 100, 0, false, false},
+        {1,
+         0,
+         {.verdict = VERDICT_RETRY, .class = CLASS_HTTP_4XX, .after_ms = 5000},
+         "waiting",
+         "http_4xx",
+         5000,
+         0,
+         false,
+         false},
         {1,
          0,
          {.verdict = VERDICT_RETRY, .class = CLASS_HTTP_4XX, .after_ms = 5000, .pause_endpoint = true},
          "waiting",
          "http_4xx",
          5000,
-         5000},
+         5000,
+         false,
+         false},
         {1,
          0,
          {.verdict = VERDICT_RETRY, .class = CLASS_HTTP_4XX, .disable_subscription = true},
          "held",
          "http_4xx",
          0,
-         0},
+         0,
+         false,
+         false},
+        // 429 with Retry-After uses up none, for so long and so often.
+        {3, 0, {throttled, .after_ms = 700}, "waiting", "http_4xx", 700, 0, false, true},
+        {3, 0, {throttled}, "poisoned", "http_4xx", 0, 0, false, false},
+        {3, 0, {throttled, .after_ms = 700}, "poisoned", "http_4xx", 0, 0, true, false},
+        {2, 0, {throttled, .after_ms = 700}, "waiting", "http_4xx", 700, 0, true, false},
+        {10000, 0, {throttled, .after_ms = 700}, "poisoned", "http_4xx", 0, 0, false, false},
     };
+#undef throttled
     struct endpoint_table table;
     endpoint_table_init(&table, &sink);
     struct subscription_change change = {.id = 1,
@@ -59,11 +80,12 @@ START_TEST(fates) {
                                       .event_seq = 9,
                                       .attempt = cases[i].attempt,
                                       .uncounted = cases[i].uncounted,
+                                      .throttled_long = cases[i].throttled_long,
                                       .event_id = "id",
                                       .type = "posts.update",
                                       .occurred_at = "t",
                                       .data = "{}"};
-        struct job *job = job_new(NULL, endpoint, &claimed, 77);
+        struct job *job = job_new(NULL, endpoint, &claimed, 77, 1000);
         ck_assert_str_eq(job->delivery.type, "posts.update");
         ck_assert_ptr_null(job->delivery.subject);
         ck_assert_int_eq(endpoint->in_flight, 1);
@@ -74,11 +96,12 @@ START_TEST(fates) {
         ck_assert_str_eq(job->end.class, cases[i].class);
         ck_assert_uint_eq(job->end.delay_ms, cases[i].delay_ms);
         ck_assert_uint_eq(job->end.pause_ms, cases[i].pause_ms);
+        ck_assert_int_eq(job->end.uncounts, cases[i].uncounts);
         ck_assert_str_eq(job->end.error, "an error");
         ck_assert_int_eq(job->end.ref.token, 77);
         job_strip(job);
         ck_assert_ptr_null(job->end.error);
-        endpoint_end(&table, endpoint, job->version);
+        endpoint_end(&table, endpoint, job->version, job->bytes, 1000, 1000);
         job_free(job);
     }
     endpoint_table_close(&table);

@@ -108,9 +108,22 @@ static const struct {
     {"2023-11-14T22:13:50Z", 0},
 };
 
+START_TEST(a_date_is_as_far_as_from_the_answer_s_own_date) {
+    static const char then[] = "Sun, 06 Nov 1994 08:49:37 GMT";
+    ck_assert_uint_eq(retry_after_ms(then, "Sun, 06 Nov 1994 08:49:07 GMT", NOW), 30000);
+    ck_assert_uint_eq(retry_after_ms(then, "Sun, 06 Nov 1994 08:49:38 GMT", NOW), 0);
+    ck_assert_uint_eq(retry_after_ms(then, "Sat, 05 Nov 1994 00:00:00 GMT", NOW), DAY_MS);
+    ck_assert_uint_eq(retry_after_ms("7", "Sun, 06 Nov 1994 08:49:07 GMT", NOW), 7000);
+    // A date that is none leaves the database's time.
+    ck_assert_uint_eq(retry_after_ms("Tue, 14 Nov 2023 22:13:50 GMT", "yesterday", NOW), 30000);
+    struct http_outcome http = {.status = 503, .retry_after = then, .date = "Sun, 06 Nov 1994 08:49:30 GMT"};
+    ck_assert_uint_eq(outcome_of_answer(&http, NOW).after_ms, 7000);
+}
+END_TEST
+
 START_TEST(retry_after_is_read_strictly) {
-    ck_assert_msg(retry_after_ms(retry_afters[_i].text, NOW) == retry_afters[_i].ms, "'%s': %lu", retry_afters[_i].text,
-                  (unsigned long)retry_after_ms(retry_afters[_i].text, NOW));
+    ck_assert_msg(retry_after_ms(retry_afters[_i].text, NULL, NOW) == retry_afters[_i].ms, "'%s': %lu",
+                  retry_afters[_i].text, (unsigned long)retry_after_ms(retry_afters[_i].text, NULL, NOW));
 }
 END_TEST
 
@@ -216,6 +229,7 @@ void outcome_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "outcome", 10);
     tcase_add_loop_test(tcase, status_decides, 0, (int)(sizeof statuses / sizeof *statuses));
     tcase_add_loop_test(tcase, failure_decides, 0, (int)(sizeof failures / sizeof *failures));
+    tcase_add_test(tcase, a_date_is_as_far_as_from_the_answer_s_own_date);
     tcase_add_loop_test(tcase, retry_after_is_read_strictly, 0, (int)(sizeof retry_afters / sizeof *retry_afters));
     tcase_add_test(tcase, receiver_disables_by_header);
     tcase_add_test(tcase, receiver_aborts_a_message_by_header);
