@@ -26,7 +26,7 @@ background+=($!)
 background+=($!)
 port=$(free_port)
 "$build_directory/gateway/rowbell-gateway" --database-url "$database_url" --redis-url "$redis_url" \
-    --listen "127.0.0.1:$port" >"$run/gateway.log" 2>&1 &
+    --auth none --listen "127.0.0.1:$port" >"$run/gateway.log" 2>&1 &
 background+=($!)
 until grep -q redis_up "$run/gateway.log" && grep -q stream_ready "$run/gateway.log"; do sleep 0.05; done
 

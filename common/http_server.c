@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "common/buffer.h"
 #include "common/clock.h"
 #include "common/config.h"
+#include "common/http_peers.h"
 #include "common/log.h"
 #include "common/memory.h"
 
@@ -29,6 +31,10 @@
 // One request at a time: while one is handled or its response is written nothing is read, so pipelining and slow
 // readers are held back by TCP. LINGERING reads and drops what the client still sends: closing with unread bytes would
 // send a reset, which can destroy the response on its way. Between requests a connection holds no parser.
+//
+// At the cap a new client gets the place of a connection that waits for nobody but its client (a head half sent, an
+// idle keep-alive, an answer not read): the oldest of the address that holds most. So nobody is kept out by heads that
+// never end. Only when every connection is being handled is the new one told 503.
 //
 // The listener is a plain socket under uv_poll instead of uv_listen, since libuv cannot pause a listener: out of
 // descriptors, it calls back in a loop for ever once its own reserve is gone.
@@ -72,7 +78,8 @@ union peer_address {
 struct http_connection {
     struct http_server *server;
     struct http_connection *prev, *next;
-    uv_tcp_t *tcp; // a block of its own, so that a taker frees it; NULL once taken
+    struct http_peer_link link; // while it counts
+    uv_tcp_t *tcp;              // a block of its own, so that a taker frees it; NULL once taken
     enum connection_state state;
     bool turned_away; // beyond the cap
     bool keep_alive;  // after the response that is written
@@ -100,6 +107,7 @@ struct http_server {
     size_t connection_count; // without those turned away
     size_t turned_away_count;
     struct http_connection *connections;
+    struct http_peers *peers;
     struct http_parser *spare_parser; // a request that is answered at once allocates none
     int listen_fd;
     int reserve_fd;
@@ -208,6 +216,15 @@ static void parser_give_back(struct http_server *server, struct http_parser *par
 
 // ---- the end of a connection ----
 
+// It counts no more; its memory may be needed for a while.
+static void connection_uncount(struct http_connection *connection) {
+    struct http_server *server = connection->server;
+    if (connection->link.peer) {
+        http_peers_remove(server->peers, &connection->link);
+        server->connection_count--;
+    }
+}
+
 static void connection_unlink(struct http_connection *connection) {
     struct http_server *server = connection->server;
     if (connection->prev != NULL)
@@ -218,8 +235,7 @@ static void connection_unlink(struct http_connection *connection) {
         connection->next->prev = connection->prev;
     if (connection->turned_away)
         server->turned_away_count--;
-    else
-        server->connection_count--;
+    connection_uncount(connection);
 }
 
 static void connection_free(struct http_connection *connection) {
@@ -243,6 +259,7 @@ static void connection_close(struct http_connection *connection) {
     if (connection->state == CLOSING)
         return;
     connection->state = CLOSING;
+    connection_uncount(connection);
     uv_close((uv_handle_t *)connection->tcp, on_tcp_closed);
 }
 
@@ -503,8 +520,37 @@ static void sweep_start(struct http_server *server) {
 
 // ---- accepting ----
 
+static struct http_connection *connection_of(const struct http_peer_link *link) {
+    return (struct http_connection *)((char *)link - offsetof(struct http_connection, link));
+}
+
+static bool waits_for_its_client(const struct http_peer_link *link) {
+    enum connection_state state = connection_of(link)->state;
+    return state == READING || state == WRITING || state == LINGERING;
+}
+
+// False: none that is there can be closed for a new one.
+static bool server_make_room(struct http_server *server) {
+    struct http_peer_link *victim = NULL;
+    if (server->connection_count < server->max_connections)
+        return true;
+    victim = http_peers_victim(server->peers, waits_for_its_client);
+    if (victim)
+        connection_close(connection_of(victim));
+    return victim != NULL;
+}
+
+// An address that holds half of all places makes room itself.
+static void server_bound_peer(struct http_server *server, struct http_connection *connection) {
+    struct http_peer_link *oldest = NULL;
+    if (http_peers_held(&connection->link) > server->max_connections / 2 + 1)
+        oldest = http_peers_oldest(&connection->link, waits_for_its_client);
+    if (oldest && oldest != &connection->link)
+        connection_close(connection_of(oldest));
+}
+
 static void connection_new(struct http_server *server, int fd, const union peer_address *address) {
-    bool turned_away = server->connection_count >= server->max_connections;
+    bool turned_away = !server_make_room(server);
     if (turned_away && server->turned_away_count >= MAX_TURNED_AWAY) {
         close(fd);
         return;
@@ -522,10 +568,13 @@ static void connection_new(struct http_server *server, int fd, const union peer_
     if (connection->next != NULL)
         connection->next->prev = connection;
     server->connections = connection;
-    if (turned_away)
+    if (turned_away) {
         server->turned_away_count++;
-    else
+    } else {
         server->connection_count++;
+        http_peers_add(server->peers, &connection->link, (const struct sockaddr *)address);
+        server_bound_peer(server, connection);
+    }
     sweep_start(server);
     uv_tcp_init(server->loop, connection->tcp);
     if (uv_tcp_open(connection->tcp, fd) != 0) {
@@ -647,6 +696,7 @@ struct http_server *http_server_new(uv_loop_t *loop, const struct http_server_op
     server->request_timeout_ms = options->request_timeout_ms > 0 ? options->request_timeout_ms : REQUEST_TIMEOUT_MS;
     server->idle_timeout_ms = options->idle_timeout_ms > 0 ? options->idle_timeout_ms : IDLE_TIMEOUT_MS;
     server->write_timeout_ms = options->write_timeout_ms > 0 ? options->write_timeout_ms : WRITE_TIMEOUT_MS;
+    server->peers = http_peers_new(server->max_connections);
     server->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     uv_timer_init(loop, &server->accept_pause);
     uv_timer_init(loop, &server->sweep);
@@ -677,6 +727,7 @@ static void on_handle_closed(uv_handle_t *handle) {
     void (*on_closed)(void *arg) = server->on_closed;
     void *arg = server->closed_arg;
     http_parser_free(server->spare_parser);
+    http_peers_free(server->peers);
     free(server);
     if (on_closed != NULL)
         on_closed(arg);

@@ -16,7 +16,8 @@ typedef void http_handler(void *arg, struct http_exchange *exchange, const struc
 struct http_server_options {
     const char *listen;          // "127.0.0.1:0"
     bool reuse_port;             // SO_REUSEPORT: several processes share the port
-    size_t max_connections;      // 0: 1,000. Connections beyond it are answered 503 and closed
+    size_t max_connections;      // 0: 1,000. Beyond it one that waits for its client makes room (http_server.c); 503
+                                 // only when all are being handled
     unsigned request_timeout_ms; // 0: 10 s from the first byte (or the accept) to the last; then 408 and closed
     unsigned idle_timeout_ms;    // 0: 60 s between requests
     unsigned write_timeout_ms;   // 0: 30 s in which the client takes nothing of a response

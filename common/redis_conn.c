@@ -10,12 +10,15 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/memory.h"
+#include "common/redis_guard.h"
+#include "common/redis_tls.h"
 #include "common/resolver.h"
 #include <assert.h>
 #include <curl/curl.h>
 #include <hiredis/async.h>
 #include <hiredis/hiredis.h>
 #include <netdb.h>
+#include <openssl/crypto.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,20 +48,22 @@ struct redis_address {
     char *host;
     int port;
     char *database;
+    bool tls;
 };
 
 // The adapter: what hiredis calls ev.data. Outlives the context until libuv has let go of the socket.
 struct watch {
     uv_poll_t poll;
     redisAsyncContext *context; // NULL: freed
-    struct redis_conn *conn;    // used only while context->data is set
+    struct redis_guard guard;
+    struct redis_conn *conn; // used only while context->data is set
     int wanted;
     int events; // what the poll is started for; 0: stopped
 };
 
 struct redis_conn {
     uv_loop_t *loop;
-    struct redis_conn_options options; // url is not kept, channel is owned
+    struct redis_conn_options options; // url is not kept, channel and ca_file are owned
     bool url_good;
     struct error url_error;
     struct redis_address address;
@@ -72,6 +77,8 @@ struct redis_conn {
     struct backoff backoff;
     unsigned attempts;
     unsigned unanswered;
+    struct ssl_st *tls; // the context's; NULL: none
+    bool sent_wrong;    // the context that is going got what the guard refused
     uint64_t read_ms;   // when the last byte came
     uint64_t pinged_ms; // 0: no PING since then
     uint64_t up_since_ms;
@@ -88,6 +95,8 @@ static void conn_drop(struct redis_conn *conn, const struct error *why);
 // ---- the URL
 
 static void address_free(struct redis_address *address) {
+    if (address->password)
+        OPENSSL_cleanse(address->password, strlen(address->password));
     free(address->user);
     free(address->password);
     free(address->host);
@@ -105,7 +114,8 @@ static char *url_part(CURLU *handle, CURLUPart part, unsigned flags) {
 }
 
 static bool address_complete(struct redis_address *address, const char *scheme, const char *path, bool extra) {
-    if (!scheme || strcmp(scheme, "redis") != 0 || !address->host || extra)
+    address->tls = scheme && strcmp(scheme, "rediss") == 0;
+    if (!scheme || (!address->tls && strcmp(scheme, "redis") != 0) || !address->host || extra)
         return false;
     if (address->user && !address->password)
         return false;
@@ -147,13 +157,16 @@ static bool address_read(struct redis_address *address, const char *url, struct 
         free(fragment);
     }
     curl_url_cleanup(handle);
-    if (good)
+    if (good && (!address->tls || redis_tls_is_possible(ret_error)))
         return true;
+    bool tls = good;
     address_free(address);
+    if (tls)
+        return false;
     return error_set(
         ret_error, ERROR_USAGE,
-        "the Redis URL is malformed: expected redis://[user:password@]host[:port][/database], with special "
-        "characters of user and password percent-encoded");
+        "the Redis URL is malformed: expected redis://[user:password@]host[:port][/database] or rediss:// (TLS), with "
+        "special characters of user and password percent-encoded");
 }
 
 bool redis_url_check(const char *url, struct error *ret_error) {
@@ -165,6 +178,16 @@ bool redis_url_check(const char *url, struct error *ret_error) {
 }
 
 // ---- the adapter between hiredis and libuv
+
+static void read_more(struct watch *watch) {
+    struct error error;
+    if (redis_guard_may_read(&watch->guard)) {
+        redisAsyncHandleRead(watch->context);
+    } else if (watch->context->data) {
+        error_set(&error, ERROR_PROTOCOL, "Redis sends more than %d bytes at once", REDIS_REPLY_MAX_BYTES);
+        conn_drop(watch->conn, &error);
+    }
+}
 
 static void on_poll(uv_poll_t *poll, int status, int events) {
     struct watch *watch = (struct watch *)poll;
@@ -179,7 +202,7 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
     if (events & UV_WRITABLE && watch->context)
         redisAsyncHandleWrite(watch->context);
     if (events & UV_READABLE && watch->context)
-        redisAsyncHandleRead(watch->context);
+        read_more(watch);
     if (watch->context && watch->events == 0 && watch->wanted) {
         watch->events = watch->wanted;
         uv_poll_start(&watch->poll, watch->events, on_poll);
@@ -224,6 +247,8 @@ static void on_watch_closed(uv_handle_t *handle) {
 // hiredis closes the socket right after this.
 static void clean_up(void *arg) {
     struct watch *watch = arg;
+    if (watch->context->data)
+        watch->conn->sent_wrong = watch->guard.refused;
     watch->context->ev.data = NULL;
     watch->context = NULL;
     uv_poll_stop(&watch->poll);
@@ -239,6 +264,7 @@ static int context_attach(struct redis_conn *conn, redisAsyncContext *context) {
     }
     watch->context = context;
     watch->conn = conn;
+    redis_guard_attach(&watch->guard, context, conn->options.channel);
     context->ev.data = watch;
     context->ev.addRead = add_read;
     context->ev.delRead = del_read;
@@ -321,9 +347,29 @@ static bool text_has_prefix(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+// The word that Redis starts an error with, such as NOAUTH. The rest may quote what we sent, a password included.
+static const char *error_word(const char *text, char ret_word[24]) {
+    size_t length = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+    bool word = length > 0 && length < 24 && (text[length] == ' ' || text[length] == '\0');
+    snprintf(ret_word, 24, "%.*s", word ? (int)length : 23, word ? text : "an error");
+    return ret_word;
+}
+
 static void context_error(const redisAsyncContext *context, struct error *ret_error) {
+    int code = context->c.err ? context->c.err : context->err;
     const char *text = context->c.err ? context->c.errstr : context->errstr;
+    const struct redis_conn *conn = context->data;
     bool refused = text && (text_has_prefix(text, "NOAUTH") || text_has_prefix(text, "NOPERM"));
+    char word[24];
+    const char *problem = conn ? redis_tls_problem(conn->tls) : NULL;
+    if (problem) {
+        error_set(ret_error, ERROR_CONNECT, "TLS: certificate verify failed: %s", problem);
+        return;
+    }
+    if (conn && conn->sent_wrong)
+        text = "Redis sent what nobody asked for";
+    else if (code == REDIS_ERR_OTHER && text && *text)
+        text = error_word(text, word);
     error_set(ret_error, refused ? ERROR_AUTH : ERROR_CONNECT, "%s",
               text && *text ? text : "Redis closed the connection");
 }
@@ -339,12 +385,12 @@ static void conn_is_up(struct redis_conn *conn) {
         conn->options.on_up(conn->options.arg);
 }
 
-// The word that Redis starts an error with. The rest may quote what we sent, a password included.
 static void refused(struct redis_conn *conn, const char *command, const redisReply *reply) {
     struct error error;
+    char word[24];
     bool login = strcmp(command, "AUTH") == 0 || text_has_prefix(reply->str, "NO");
-    error_set(&error, login ? ERROR_AUTH : ERROR_CONNECT, "Redis refuses %s: %.*s", command,
-              (int)strcspn(reply->str, " "), reply->str);
+    error_set(&error, login ? ERROR_AUTH : ERROR_CONNECT, "Redis refuses %s: %s", command,
+              error_word(reply->str, word));
     conn_drop(conn, &error);
 }
 
@@ -440,6 +486,12 @@ static void conn_open(struct redis_conn *conn, const char *ip) {
     context->data = conn;
     conn->context = context;
     conn->unanswered = 0;
+    conn->sent_wrong = false;
+    conn->tls = NULL;
+    if (conn->address.tls && !redis_tls_start(context, conn->address.host, conn->options.ca_file, &conn->tls, &error)) {
+        conn_drop(conn, &error);
+        return;
+    }
     redisAsyncSetDisconnectCallback(context, on_disconnected);
     redisAsyncSetConnectCallback(context, on_connected); // adds the write event that reports the connect
     if (!greeting_send(conn)) {
@@ -488,6 +540,7 @@ static void conn_disconnect(struct redis_conn *conn) {
         redisAsyncContext *context = conn->context;
         conn->context = NULL;
         context->data = NULL;
+        conn->tls = NULL;
         redisAsyncFree(context);
     }
 }
@@ -501,6 +554,7 @@ static void on_handle_closed(uv_handle_t *handle) {
     resolver_release(conn->resolver);
     address_free(&conn->address);
     free((char *)conn->options.channel);
+    free((char *)conn->options.ca_file);
     free(conn);
     if (on_closed)
         on_closed(arg);
@@ -568,6 +622,7 @@ struct redis_conn *redis_conn_new(uv_loop_t *loop, const struct redis_conn_optio
     conn->options.url = NULL;
     conn->options.channel = memory_copy_text(options->channel);
     conn->resolver = resolver_get(loop);
+    conn->options.ca_file = memory_copy_text(options->ca_file);
     conn->url_good = address_read(&conn->address, options->url, &conn->url_error);
     conn->backoff = (struct backoff){.first_ms = BACKOFF_FIRST_MS, .most_ms = BACKOFF_MOST_MS};
     uv_timer_init(loop, &conn->timer);

@@ -1,6 +1,7 @@
 // redis_conn: one Redis connection on a libuv loop (hiredis async with our own adapter) that comes back by itself, with
 // a timeout on everything and a PING when nothing arrives. Either a publisher or a subscriber. Losing it is never an
-// error for the caller: Redis is fast, the log is complete (docs/guarantees.md, G9).
+// error for the caller: Redis is fast, the log is complete (docs/guarantees.md, G9). Redis is no trusted party: what it
+// sends is bounded (redis_guard), and what it says of an error is not repeated where it may quote what we sent.
 #pragma once
 #include "common/error.h"
 #include <stdbool.h>
@@ -10,7 +11,8 @@
 struct redis_conn;
 
 struct redis_conn_options {
-    const char *url;     // redis://[user:password@]host[:port][/db]; copied
+    const char *url;     // redis[s]://[user:password@]host[:port][/db]; copied
+    const char *ca_file; // rediss: certificate authorities (PEM) instead of the system's, or NULL; copied
     const char *channel; // subscriber: this channel is subscribed to at every connect; NULL: a publisher; copied
     void *arg;
     void (*on_up)(void *arg); // connected (and subscribed)

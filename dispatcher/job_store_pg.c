@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/db_conn.h"
 #include "common/event_id.h"
+#include "common/hint.h"
 #include "common/memory.h"
 #include "dispatcher/pg_array.h"
 #include "dispatcher/shard.h"
@@ -30,8 +31,10 @@ struct job_store_pg {
     struct job_store port;
     struct db_conn *conn;
     struct job_store_pg_options options;
-    char lock_offset[16]; // as a parameter
-    char owner[24];       // as a parameter
+    char lock_offset[16];        // as a parameter
+    char owner[24];              // as a parameter
+    struct hint_pace hints;      // NOTIFY rowbell_jobs
+    struct hint_pace wide_hints; // those among them that wake everything
 };
 
 // A call in flight: whom to answer, and where the parts of a round are among the results.
@@ -676,20 +679,35 @@ static void conn_down(void *arg, struct db_conn *conn, const struct error *error
     store->options.on_down(store->options.arg, error, first);
 }
 
-// The payload is "lane shard lowest_seq", repeated. It is a hint: what cannot be read wakes everything.
+// Whether a hint may be followed now. What is not is found by the next poll, so a storm of them, which anybody may
+// send, costs no more than this.
+static bool hint_take(struct hint_pace *pace) {
+    uint64_t now_ms = clock_ms();
+    if (hint_due_ms(pace, now_ms) > now_ms)
+        return false;
+    hint_spend(pace, now_ms);
+    return true;
+}
+
+// The payload is "lane shard lowest_seq", repeated. It is a hint: what cannot be read wakes everything, which has a
+// pace of its own, since it makes paused endpoints be tried.
 static void conn_notify(void *arg, const char *channel, const char *payload) {
     struct job_store_pg *store = arg;
     char lane[16];
     int shard, used;
     int64_t seq;
     bool understood = false;
+    if (!hint_take(&store->hints))
+        return;
     while (sscanf(payload, " %15s %d %" SCNd64 "%n", lane, &shard, &seq, &used) == 3) {
         understood = true;
         bool in_range = shard >= 0 && shard < SHARD_COUNT;
-        store->options.on_jobs(store->options.arg, lane, in_range ? shard_bit(shard) : UINT64_MAX, in_range ? seq : 0);
         payload += used;
+        if (!in_range && !hint_take(&store->wide_hints))
+            continue;
+        store->options.on_jobs(store->options.arg, lane, in_range ? shard_bit(shard) : UINT64_MAX, in_range ? seq : 0);
     }
-    if (!understood) {
+    if (!understood && hint_take(&store->wide_hints)) {
         store->options.on_jobs(store->options.arg, store->options.kind, UINT64_MAX, 0);
         store->options.on_jobs(store->options.arg, "sse", UINT64_MAX, 0);
     }
@@ -699,6 +717,8 @@ struct job_store_pg *job_store_pg_new(uv_loop_t *loop, const struct job_store_pg
     static const char *const channels[] = {"rowbell_jobs", NULL};
     struct job_store_pg *store = memory_alloc(sizeof *store);
     store->options = *options;
+    store->hints = (struct hint_pace){.every_ms = 10, .burst = 100};
+    store->wide_hints = (struct hint_pace){.every_ms = 1000, .burst = 10};
     snprintf(store->lock_offset, sizeof store->lock_offset, "%d", options->lock_offset);
     int64_t owner = (int64_t)(random_unit() * (double)((int64_t)1 << 39)); // so that tokens stay positive
     snprintf(store->owner, sizeof store->owner, "%" PRId64, owner);

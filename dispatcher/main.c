@@ -394,6 +394,7 @@ static void open_lanes(struct dispatcher_program *self) {
             sink_sse_new(loop, &(struct sink_sse_options){.url = common->database_url,
                                                           .pooled = direct,
                                                           .redis_url = self->config.redis_url,
+                                                          .redis_ca = self->config.redis_ca,
                                                           .arg = self,
                                                           .on_up = sse_came_up,
                                                           .on_down = sse_went_down,

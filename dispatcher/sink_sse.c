@@ -46,7 +46,7 @@ struct stream {
     struct stream *next;
     struct sink_sse *sse;
     int id;
-    char channel[128]; // on Redis
+    char channel[STREAM_CHANNEL_SIZE]; // on Redis
     enum state state;
     bool woken;               // there may be something to append
     bool listed;              // it is there and active
@@ -66,6 +66,7 @@ struct sink_sse {
     bool up, stopping, stopped, listing, listed_once;
     uint64_t list_at_ms, progress_ms, stop_ms;
     struct buffer message;
+    struct stream_keys keys; // the one that signs, or none
     void (*on_stopped)(void *arg);
     void *stopped_arg;
     void (*on_closed)(void *arg);
@@ -108,7 +109,8 @@ static void publish(struct stream *stream, const PGresult *result, int from, int
         stream_message_entry(&sse->message, &entry);
     }
     // A message that is lost here is a gap to the gateways, and they read the log (DESIGN 6.3).
-    redis_conn_publish(sse->redis, stream->channel, sse->message.bytes, sse->message.length);
+    if (stream_message_sign(&sse->message, &sse->keys.keys[0], stream->channel))
+        redis_conn_publish(sse->redis, stream->channel, sse->message.bytes, sse->message.length);
 }
 
 static void appended(struct stream *stream, const PGresult *result) {
@@ -118,7 +120,8 @@ static void appended(struct stream *stream, const PGresult *result) {
         return;
     metric_add(METRIC_ATTEMPTS, lane, "delivered", rows);
     metric_set(METRIC_STREAM_POSITION, NULL, NULL, strtod(PQgetvalue(result, rows - 1, 0), NULL));
-    for (int from = 0; stream->sse->redis && from < rows; from += STREAM_MESSAGE_MAX_ENTRIES) {
+    bool publishes = stream->sse->redis && stream->sse->keys.count > 0;
+    for (int from = 0; publishes && from < rows; from += STREAM_MESSAGE_MAX_ENTRIES) {
         int to = rows - from > STREAM_MESSAGE_MAX_ENTRIES ? from + STREAM_MESSAGE_MAX_ENTRIES : rows;
         publish(stream, result, from, to);
     }
@@ -342,7 +345,10 @@ static void streams_listed(void *arg, const struct db_reply *reply, const struct
     sse->progress_ms = clock_ms();
     for (struct stream *stream = sse->streams; stream; stream = stream->next)
         stream->listed = false;
+    stream_keys_clear(&sse->keys);
     for (int i = 0; i < PQntuples(reply->results[0]); i++) {
+        if (i == 0)
+            stream_keys_add(&sse->keys, PQgetvalue(reply->results[0], i, 2), PQgetvalue(reply->results[0], i, 3));
         struct stream *stream = stream_find(sse, atoi(PQgetvalue(reply->results[0], i, 0)));
         stream_channel(stream->channel, sizeof stream->channel, PQgetvalue(reply->results[0], i, 1), stream->id);
         stream->listed = true;
@@ -420,9 +426,11 @@ struct sink_sse *sink_sse_new(uv_loop_t *loop, const struct sink_sse_options *op
     sse->timer.data = sse;
     uv_timer_start(&sse->timer, on_timer, POLL_MS, 0);
     if (options->redis_url)
-        sse->redis =
-            redis_conn_new(loop, &(struct redis_conn_options){
-                                     .url = options->redis_url, .arg = sse, .on_up = redis_up, .on_down = redis_down});
+        sse->redis = redis_conn_new(loop, &(struct redis_conn_options){.url = options->redis_url,
+                                                                       .ca_file = options->redis_ca,
+                                                                       .arg = sse,
+                                                                       .on_up = redis_up,
+                                                                       .on_down = redis_down});
     sse->conn = db_conn_new(loop, &(struct db_conn_options){.url = options->url,
                                                             .application_name = "rowbell-dispatcher-sse",
                                                             .pooled = options->pooled,
@@ -451,6 +459,7 @@ static void part_closed(struct sink_sse *sse) {
         free(stream);
     }
     buffer_free(&sse->message);
+    stream_keys_clear(&sse->keys);
     void (*on_closed)(void *) = sse->on_closed;
     void *arg = sse->closed_arg;
     free(sse);

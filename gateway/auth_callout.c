@@ -1,8 +1,10 @@
 // auth_callout: the application decides. One GET per connection to its own URL, with the client's Cookie and
 // Authorization:
 //
-//   200 {"scopes": ["acme"], "tables": ["posts"], "expires_in": 300}    admitted: to these scopes, only these tables
-//                                                                       (absent: all), for so many seconds
+//   200 {"scopes": ["acme"], "tables": ["posts"], "expires_in": 300, "subject": "7"}
+//                                                                       admitted: to these scopes, only these tables
+//                                                                       (absent: all), for so many seconds; subject:
+//                                                                       the user, whose streams are counted together
 //   401, 403                                                            refused with the same status
 //   anything else, and no answer in time                                come again later
 //
@@ -15,6 +17,7 @@
 #include "common/memory.h"
 #include "gateway/auth_way.h"
 #include <math.h>
+#include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +39,7 @@ struct call {
     struct callout_way *way;
     auth_done *done;
     void *arg;
+    char *credential; // owned; "": none
 };
 
 static void *start(uv_loop_t *loop, const struct gateway_config *config, struct error *ret_error) {
@@ -99,8 +103,22 @@ static bool read_lasts_ms(const struct json_value *expires_in, int64_t *ret_ms) 
     return true;
 }
 
-static bool read_answer(const struct callout_way *way, const struct http_outcome *outcome, struct grant *grant,
-                        struct error *ret_error) {
+// Without one the credential stands for its holder.
+static bool read_subject(const struct json_value *subject, const char *credential, struct grant *grant) {
+    bool absent = !subject || json_is(subject, JSON_NULL);
+    if (!absent && !json_is(subject, JSON_STRING) && !json_is(subject, JSON_NUMBER)) {
+        return false;
+    }
+    if (!absent) {
+        grant_set_subject(grant, "subject", subject->text);
+    } else if (credential[0] != '\0') {
+        grant_set_subject(grant, "credential", credential);
+    }
+    return true;
+}
+
+static bool read_answer(const struct callout_way *way, const struct http_outcome *outcome, const char *credential,
+                        struct grant *grant, struct error *ret_error) {
     struct json_document *document = json_read(outcome->answer, outcome->answer_length, ret_error);
     if (!document) {
         return false;
@@ -110,10 +128,13 @@ static bool read_answer(const struct callout_way *way, const struct http_outcome
     bool read = json_is(root, JSON_OBJECT) &&
                 grant_add_scopes(grant, json_member(root, "scopes"), way->config->allow_all_scopes) &&
                 !grant->overflow && read_tables(json_member(root, "tables"), grant) &&
-                read_lasts_ms(json_member(root, "expires_in"), &lasts_ms);
+                read_lasts_ms(json_member(root, "expires_in"), &lasts_ms) &&
+                read_subject(json_member(root, "subject"), credential, grant);
     if (!read) {
         error_set(ret_error, ERROR_PROTOCOL,
-                  "the answer is not {\"scopes\": [at most %d texts], \"tables\": [texts], \"expires_in\": seconds}",
+                  "the answer is not {\"scopes\": [at most %d texts], \"tables\": [texts], \"expires_in\": seconds, "
+                  "\"subject\": "
+                  "text or number}",
                   GRANT_SCOPES_MAX);
     }
     grant->end_ms = auth_end_ms(way->config, lasts_ms);
@@ -147,13 +168,15 @@ static void on_outcome(void *arg, const struct http_outcome *outcome) {
     } else if (outcome->status != 200) {
         error_set(&error, ERROR_PROTOCOL, "status %d", outcome->status);
         log_failure(call->way, error.text);
-    } else if (read_answer(call->way, outcome, &grant, &error)) {
+    } else if (read_answer(call->way, outcome, call->credential, &grant, &error)) {
         answer = (struct auth_answer){.verdict = AUTH_ADMITTED, .grant = grant};
     } else {
         grant_free(&grant);
         log_failure(call->way, error.text);
     }
     call->done(call->arg, &answer);
+    OPENSSL_cleanse(call->credential, strlen(call->credential));
+    free(call->credential);
     free(call);
 }
 
@@ -184,7 +207,7 @@ static bool check(void *self, const struct http_exchange *exchange, const struct
         headers[count++] = lines[1].bytes;
     }
     struct call *call = memory_alloc(sizeof *call);
-    *call = (struct call){way, done, arg};
+    *call = (struct call){way, done, arg, memory_copy_text(authorization ? authorization : buffer_cstr(&cookies))};
     unsigned deadline_ms = (unsigned)way->config->callout_timeout_ms;
     http_client_send(way->client,
                      &(struct http_call){

@@ -11,9 +11,18 @@
 
 struct header_way {
     const struct gateway_config *config;
-    char *name; // in lower case
+    char *name;    // in lower case
+    char *subject; // likewise; NULL: no header names it
     struct egress_policy peers;
 };
+
+static char *lower_case(const char *text) {
+    char *copy = memory_copy_text(text);
+    for (char *c = copy; *c != '\0'; c++) {
+        *c = (char)tolower((unsigned char)*c);
+    }
+    return copy;
+}
 
 static void *start(uv_loop_t *loop, const struct gateway_config *config, struct error *ret_error) {
     struct header_way *way = memory_alloc(sizeof *way);
@@ -23,10 +32,8 @@ static void *start(uv_loop_t *loop, const struct gateway_config *config, struct 
         return NULL;
     }
     way->config = config;
-    way->name = memory_copy_text(config->scopes_header);
-    for (char *c = way->name; *c != '\0'; c++) {
-        *c = (char)tolower((unsigned char)*c);
-    }
+    way->name = lower_case(config->scopes_header);
+    way->subject = config->subject_header ? lower_case(config->subject_header) : NULL;
     return way;
 }
 
@@ -34,6 +41,7 @@ static void stop(void *self) {
     struct header_way *way = self;
     egress_policy_close(&way->peers);
     free(way->name);
+    free(way->subject);
     free(way);
 }
 
@@ -88,7 +96,7 @@ static bool read_scopes(const char *text, bool every_scope, struct grant *grant)
 static bool check(void *self, const struct http_exchange *exchange, const struct http_request *request,
                   const char *ticket, struct auth_answer *ret_answer, auth_done *done, void *arg) {
     struct header_way *way = self;
-    const char *scopes;
+    const char *scopes, *subject = NULL;
     struct grant grant = {0};
     if (!egress_policy_lists(&way->peers, http_exchange_peer(exchange))) {
         return auth_refuse(ret_answer, 403, "only the proxy may connect here");
@@ -97,12 +105,18 @@ static bool check(void *self, const struct http_exchange *exchange, const struct
     if (!auth_header_once(request, way->name, &scopes)) {
         return auth_refuse(ret_answer, 403, "the header of scopes is there twice");
     }
+    if (way->subject && !auth_header_once(request, way->subject, &subject)) {
+        return auth_refuse(ret_answer, 403, "the header of the subject is there twice");
+    }
     if (!scopes) {
         return auth_refuse(ret_answer, 401, "not signed in");
     }
     if (!read_scopes(scopes, way->config->allow_all_scopes, &grant)) {
         grant_free(&grant);
         return auth_refuse(ret_answer, 403, "the header of scopes cannot be read");
+    }
+    if (subject && subject[0] != '\0') {
+        grant_set_subject(&grant, "subject", subject);
     }
     grant.end_ms = auth_end_ms(way->config, 0);
     *ret_answer = (struct auth_answer){.verdict = AUTH_ADMITTED, .grant = grant};

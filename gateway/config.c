@@ -1,4 +1,5 @@
 #include "gateway/config.h"
+#include "common/egress.h"
 #include "common/redis_conn.h"
 #include "gateway/cors.h"
 #include <arpa/inet.h>
@@ -74,16 +75,22 @@ static bool check_auth_callout(const struct gateway_config *config, struct error
     return check_range("callout-timeout", config->callout_timeout_ms, 100, 60000, ret_error);
 }
 
+// A token of RFC 9110, 5.6.2.
+static bool is_header_name(const char *name) {
+    static const char token[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    return name[0] != '\0' && name[strspn(name, token)] == '\0';
+}
+
 static bool check_auth_header(const struct gateway_config *config, struct error *ret_error) {
     if (config->trusted_peers.count == 0) {
         return error_set(ret_error, ERROR_USAGE,
                          "--auth header needs --trusted-peer, the addresses of the proxies that are believed");
     }
-    // A token of RFC 9110, 5.6.2; not one that the server itself reads.
-    static const char token[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    const char *name = config->scopes_header;
-    return (name[0] != '\0' && name[strspn(name, token)] == '\0') ||
-           error_set(ret_error, ERROR_USAGE, "--scopes-header takes the name of a header");
+    if (!is_header_name(config->scopes_header)) {
+        return error_set(ret_error, ERROR_USAGE, "--scopes-header takes the name of a header");
+    }
+    return !config->subject_header || is_header_name(config->subject_header) ||
+           error_set(ret_error, ERROR_USAGE, "--subject-header takes the name of a header");
 }
 
 static bool check_auth(const struct gateway_config *config, struct error *ret_error) {
@@ -96,12 +103,45 @@ static bool check_auth(const struct gateway_config *config, struct error *ret_er
         {"callout", check_auth_callout},
         {"header", check_auth_header},
     };
+    if (!config->auth) {
+        return error_set(
+            ret_error, ERROR_USAGE,
+            "--auth must be said: jwt, callout or header; or none, with which everybody who reaches --listen "
+            "receives every change");
+    }
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
         if (strcmp(checks[i].auth, config->auth) == 0 && !checks[i].check(config, ret_error)) {
             return false;
         }
     }
     return check_range("auth-max-age", config->auth_max_age_ms, 1000, INT32_MAX, ret_error);
+}
+
+static bool check_proxies(const struct gateway_config *config, struct error *ret_error) {
+    struct egress_policy proxies;
+    if (!egress_policy_init(&proxies, &config->trusted_proxies, ret_error)) {
+        return error_wrap(ret_error, "--trusted-proxy");
+    }
+    egress_policy_close(&proxies);
+    return true;
+}
+
+static void fill_in_bounds(struct gateway_config *config) {
+    enum { LEAST = 8 };
+    const struct {
+        long *bound;
+        long fallback;
+    } bounds[] = {
+        {&config->max_per_subject, config->max_connections / 50},
+        {&config->max_per_scopes, config->max_connections / 4 * 3},
+        {&config->max_per_address, config->max_connections / 4},
+    };
+    config->max_per_address_given = config->max_per_address > 0;
+    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
+        if (*bounds[i].bound == 0) {
+            *bounds[i].bound = bounds[i].fallback > LEAST ? bounds[i].fallback : LEAST;
+        }
+    }
 }
 
 bool gateway_config_check(struct gateway_config *config, struct error *ret_error) {
@@ -115,7 +155,7 @@ bool gateway_config_check(struct gateway_config *config, struct error *ret_error
         !check_range("max-replay", config->max_replay, 0, REPLAY_MOST, ret_error) ||
         !check_range("buffer", config->buffer, 1, RING_MOST, ret_error) ||
         !check_range("max-connections", config->max_connections, 0, 10000000, ret_error) ||
-        !cors_check(&config->cors_origins, ret_error)) {
+        !check_proxies(config, ret_error) || !cors_check(&config->cors_origins, ret_error)) {
         return false;
     }
     if (config->heartbeat_ms < 100 || config->retry_ms < 100) {
@@ -131,5 +171,6 @@ bool gateway_config_check(struct gateway_config *config, struct error *ret_error
         config->max_connections =
             limit.rlim_cur > 2 * OTHER_DESCRIPTORS ? (long)(limit.rlim_cur - OTHER_DESCRIPTORS) : OTHER_DESCRIPTORS;
     }
+    fill_in_bounds(config);
     return true;
 }

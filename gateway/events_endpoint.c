@@ -2,6 +2,7 @@
 #include "common/backoff.h"
 #include "common/log.h"
 #include "common/memory.h"
+#include "gateway/allowed_host.h"
 #include "gateway/cors.h"
 #include "gateway/frame.h"
 #include "gateway/metrics.h"
@@ -13,8 +14,8 @@
 #include <string.h>
 #include <strings.h>
 
-// Requests that wait for their auth: each holds its parser, 20 KiB.
-enum { WAITING_MOST = 2048 };
+// Requests that wait for their auth, in all and of one address: each holds its parser, 20 KiB.
+enum { WAITING_MOST = 2048, WAITING_OF_ONE_MOST = 256 };
 
 static const char text_plain[] = "text/plain; charset=utf-8";
 // no-transform: a proxy that compresses would also buffer. X-Accel-Buffering: nginx passes each event on at once.
@@ -127,9 +128,10 @@ static void write_and_close(const struct events_endpoint *endpoint, struct http_
 
 // 200, a time to come back, the end.
 static void refuse(const struct events_endpoint *endpoint, struct http_exchange *exchange,
-                   const struct http_request *request) {
+                   const struct http_request *request, const char *reason) {
     struct buffer body = {0};
     metric_add(METRIC_STREAM_OPENED, "refused", NULL, 1);
+    metric_add(METRIC_STREAM_REFUSED, reason, NULL, 1);
     if (strcmp(request->method, "HEAD") != 0) {
         frame_append_retry(&body, jitter_ms((uint64_t)endpoint->config->retry_ms, 0.5));
     }
@@ -219,8 +221,18 @@ static void query_free(struct events_query *query) {
     free(query->ticket);
 }
 
-static bool has_room(const struct events_endpoint *endpoint) {
-    return endpoint->open && subscribers_count(endpoint->subscribers) < (size_t)endpoint->config->max_connections;
+// NULL, or why no stream can be opened now.
+static const char *find_obstacle(const struct events_endpoint *endpoint) {
+    if (!endpoint->open) {
+        return "not_ready";
+    }
+    return subscribers_count(endpoint->subscribers) < (size_t)endpoint->config->max_connections ? NULL : "full";
+}
+
+static struct client_address client_of(const struct events_endpoint *endpoint, const struct http_exchange *exchange,
+                                       const struct http_request *request) {
+    return client_address_of(http_exchange_peer(exchange), endpoint->proxies, endpoint->config->forwarded_header,
+                             request);
 }
 
 static void respond_refused(struct events_endpoint *endpoint, struct http_exchange *exchange,
@@ -237,13 +249,18 @@ static void events_answered(struct events_endpoint *endpoint, struct http_exchan
                             const struct http_request *request, struct events_query *query,
                             struct auth_answer *answer) {
     static struct buffer head; // kept for its memory
+    struct client_address client = client_of(endpoint, exchange, request);
+    struct admission_ticket ticket;
+    const char *obstacle = answer->verdict == AUTH_UNAVAILABLE ? "auth" : find_obstacle(endpoint);
     buffer_clear(&head);
     if (answer->verdict == AUTH_REFUSED) {
         respond_refused(endpoint, exchange, request, answer);
-    } else if (answer->verdict == AUTH_UNAVAILABLE || !has_room(endpoint)) {
-        refuse(endpoint, exchange, request);
+    } else if (obstacle) {
+        refuse(endpoint, exchange, request, obstacle);
     } else if (strcmp(request->method, "HEAD") == 0) {
         write_and_close(endpoint, exchange, request, &head);
+    } else if (!admission_take(endpoint->admission, &answer->grant, &client, &ticket, &obstacle)) {
+        refuse(endpoint, exchange, request, obstacle);
     } else {
         // The first connection of a browser cannot send the header, hence the parameter; on reconnects the header is
         // newer.
@@ -252,7 +269,7 @@ static void events_answered(struct events_endpoint *endpoint, struct http_exchan
         table_filter_narrow(&query->tables, answer->grant.tables);
         append_stream_head(endpoint, request, &head);
         subscriber_open(endpoint->subscribers, http_exchange_take(exchange), &head, &ask, &answer->grant, query->tables,
-                        query->ping);
+                        query->ping, &ticket);
         query->tables = NULL;
     }
     grant_free(&answer->grant);
@@ -264,11 +281,13 @@ struct waiting {
     struct http_exchange *exchange;
     const struct http_request *request; // valid as long as the exchange is not answered
     struct events_query query;
+    struct admission_ticket ticket;
 };
 
 static void on_auth(void *arg, struct auth_answer *answer) {
     struct waiting *waiting = arg;
     waiting->endpoint->waiting_count--;
+    admission_give_back(waiting->endpoint->admission, &waiting->ticket);
     events_answered(waiting->endpoint, waiting->exchange, waiting->request, &waiting->query, answer);
     query_free(&waiting->query);
     free(waiting);
@@ -278,21 +297,31 @@ static void events_get(struct events_endpoint *endpoint, struct http_exchange *e
                        const struct http_request *request) {
     struct events_query query = {0};
     struct auth_answer answer;
+    const char *obstacle = find_obstacle(endpoint);
     if (!http_query_each(request->query, on_parameter, &query)) {
         char text[sizeof query.problem + 2];
         snprintf(text, sizeof text, "%s\n", query.problem[0] ? query.problem : "malformed query string");
         respond_text(endpoint, exchange, request, 400, NULL, text);
     } else if (!accept_allows(http_request_header(request, "accept"), "text", "event-stream")) {
         respond_text(endpoint, exchange, request, 406, NULL, "this is a stream of text/event-stream\n");
-    } else if (!has_room(endpoint) || endpoint->waiting_count == WAITING_MOST) {
-        refuse(endpoint, exchange, request); // before anybody is asked: an application must not pay for our overload
+    } else if (obstacle || endpoint->waiting_count == WAITING_MOST) {
+        // Before anybody is asked: an application must not pay for our overload.
+        refuse(endpoint, exchange, request, obstacle ? obstacle : "asking");
     } else {
+        struct client_address client = client_of(endpoint, exchange, request);
         struct waiting *waiting = memory_alloc(sizeof *waiting);
-        *waiting = (struct waiting){endpoint, exchange, request, query};
+        *waiting = (struct waiting){.endpoint = endpoint, .exchange = exchange, .request = request, .query = query};
+        if (!admission_ask(endpoint->admission, &client, WAITING_OF_ONE_MOST, &waiting->ticket)) {
+            free(waiting);
+            refuse(endpoint, exchange, request, "asking");
+            query_free(&query);
+            return;
+        }
         if (!auth_check(endpoint->auth, exchange, request, query.ticket, &answer, on_auth, waiting)) {
             endpoint->waiting_count++;
             return; // on_auth frees
         }
+        admission_give_back(endpoint->admission, &waiting->ticket);
         free(waiting);
         events_answered(endpoint, exchange, request, &query, &answer);
     }
@@ -329,7 +358,13 @@ void events_endpoint_handle(void *arg, struct http_exchange *exchange, const str
     const struct static_file *file = static_file_find(request->path, endpoint->config->demo);
     bool is_events = strcmp(request->path, "/events") == 0;
     bool is_receipt = receipts_endpoint_matches(request->path);
-    if (!is_events && !is_receipt && !file) {
+    if (auth_is_open(endpoint->auth) &&
+        !allowed_host(&endpoint->config->allow_hosts, http_request_header(request, "host"))) {
+        respond_text(
+            endpoint, exchange, request, 403, NULL,
+            "this Host is not one of the gateway's: with --auth none it is localhost, an IP address, or a name "
+            "that --allow-host gives\n");
+    } else if (!is_events && !is_receipt && !file) {
         respond_text(endpoint, exchange, request, 404, NULL, "nothing here; the stream is at /events\n");
     } else if (strcmp(request->method, "OPTIONS") == 0) {
         answer_options(endpoint, exchange, request);

@@ -2,9 +2,11 @@
 // receipts go to receipts_endpoint.c.
 //
 // EventSource gives up for ever on any status but 200. So a request that is wrong gets its 4xx, and one that is right
-// at the wrong time (starting, draining, too many streams) gets 200, a `retry:` and the end of the connection.
+// at the wrong time (starting, draining, too many streams, in all or of this client) gets 200, a `retry:` and the end
+// of the connection.
 #pragma once
 #include "common/http_server.h"
+#include "gateway/admission.h"
 #include "gateway/auth.h"
 #include "gateway/config.h"
 #include "gateway/receipts_endpoint.h"
@@ -16,8 +18,10 @@ struct events_endpoint {
     struct auth *auth;
     struct subscribers *subscribers;
     struct receipts_endpoint *receipts;
-    bool open;            // false: not ready yet, or draining
-    size_t waiting_count; // requests that wait for their auth
+    struct admission *admission;
+    const struct egress_policy *proxies; // --trusted-proxy
+    bool open;                           // false: not ready yet, or draining
+    size_t waiting_count;                // requests that wait for their auth
 };
 
 // An http_handler; arg is the struct events_endpoint.

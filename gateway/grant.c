@@ -1,5 +1,7 @@
 #include "gateway/grant.h"
+#include "common/buffer.h"
 #include "common/memory.h"
+#include <openssl/crypto.h>
 #include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,6 +74,18 @@ bool grant_add_scopes(struct grant *grant, const struct json_value *value, bool 
         }
     }
     return true;
+}
+
+void grant_set_subject(struct grant *grant, const char *kind, const char *text) {
+    unsigned char digest[SHA256_DIGEST_LENGTH];
+    struct buffer named = {0};
+    buffer_append(&named, kind, strlen(kind) + 1);
+    buffer_text(&named, text);
+    SHA256((const unsigned char *)named.bytes, named.length, digest);
+    OPENSSL_cleanse(named.bytes, named.length);
+    buffer_free(&named);
+    memcpy(grant->subject, digest, sizeof grant->subject);
+    grant->has_subject = true;
 }
 
 void grant_free(struct grant *grant) {

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { GRANT_SCOPES_MAX = 1024, SCOPE_BYTES_MAX = 256 };
+enum { GRANT_SCOPES_MAX = 1024, SCOPE_BYTES_MAX = 256, GRANT_SUBJECT_BYTES = 16 };
 
 struct grant {
     bool open;        // --auth none: every scope, and events without one
@@ -17,6 +17,8 @@ struct grant {
     size_t count;
     struct table_filter *tables; // owned; NULL: all
     uint64_t end_ms;             // clock_ms; 0: never
+    bool has_subject;
+    unsigned char subject[GRANT_SUBJECT_BYTES]; // who it is, as a digest: all streams of one are counted together
 };
 
 // Adds a scope as capture stores it (rowbell.scope_of): '' is none, one over 256 bytes is named by its digest. `*` is
@@ -25,4 +27,6 @@ void grant_add_scope(struct grant *grant, const char *scope, bool allow_every);
 // From JSON: a list, or one scope, where a text is one scope whatever is in it and an integer is taken as it is
 // written. NULL and null: none. False when it is anything else.
 bool grant_add_scopes(struct grant *grant, const struct json_value *value, bool allow_every);
+// Who it is. kind: what the text is, a user's id or a credential, so that one cannot be taken for the other.
+void grant_set_subject(struct grant *grant, const char *kind, const char *text);
 void grant_free(struct grant *grant); // what it holds; the grant is empty afterwards

@@ -281,6 +281,16 @@ static const char *read_scopes(const struct json_value *claims, const struct jwt
     return grant->overflow ? "the token has too many scopes" : NULL;
 }
 
+// Subjects are named by their issuer (RFC 7519, 4.1.2). A token without one is its own.
+static void set_subject(const struct json_value *claims, const char *token, struct grant *grant) {
+    const char *sub = json_member_text(claims, "sub");
+    const char *iss = json_member_text(claims, "iss");
+    struct buffer kind = {0};
+    buffer_format(&kind, "%s %s", sub ? "sub" : "token", sub && iss ? iss : "");
+    grant_set_subject(grant, kind.bytes, sub ? sub : token);
+    buffer_free(&kind);
+}
+
 enum jwt_verdict jwt_check(const char *text, const struct jwt_keys *keys, const struct jwt_rules *rules, int64_t now_ms,
                            struct grant *grant, int64_t *ret_end_ms, const char **ret_problem) {
     struct token token = {0};
@@ -299,6 +309,7 @@ enum jwt_verdict jwt_check(const char *text, const struct jwt_keys *keys, const 
             *ret_problem = read_scopes(claims, rules, grant);
         }
         verdict = *ret_problem ? JWT_REFUSED : JWT_VALID;
+        set_subject(claims, text, grant);
     }
     json_free(token.header);
     json_free(token.payload);

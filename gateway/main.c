@@ -24,8 +24,8 @@
 #include <string.h>
 
 enum {
-    // Heads that are being read, besides the streams. Generous: past it the answer is 503, after which EventSource
-    // gives up, and a crowd that returns over slow links has thousands of connections that have said nothing yet.
+    // Heads that are being read, besides the streams. Generous: past it the oldest of whoever holds most is closed for
+    // each new one, and a crowd that returns over slow links has thousands of connections that have said nothing yet.
     SPARE_CONNECTIONS = 4000,
     STALL_MS = 30000,
     DRAIN_MARGIN_MS = 2000,
@@ -41,6 +41,8 @@ struct gateway {
     struct auth *auth;
     struct receipts_endpoint *receipts;
     struct subscribers *subscribers;
+    struct admission *admission;
+    struct egress_policy proxies;
     struct events_endpoint endpoint;
     struct http_server *server;
     uv_prepare_t before_poll;
@@ -237,9 +239,11 @@ static bool start(struct gateway *gateway, struct error *ret_error) {
     gateway->ring = ring_new((size_t)config->ring);
     gateway->source = source_log_new(loop, config->common.database_url, config->common.direct_database_url);
     if (config->redis_url) {
-        gateway->source = source_redis_new(loop, config->redis_url, STREAM_ID, gateway->source);
+        gateway->source = source_redis_new(loop, config->redis_url, config->redis_ca, STREAM_ID, gateway->source);
     }
     gateway->replay = replay_new(loop, &gateway->source, (size_t)config->max_replay);
+    gateway->admission = admission_new(config);
+    egress_policy_init(&gateway->proxies, &config->trusted_proxies, NULL); // gateway_config_check has read it
     gateway->subscribers = subscribers_new(&(struct subscribers_options){
         .loop = loop,
         .ring = gateway->ring,
@@ -249,6 +253,7 @@ static bool start(struct gateway *gateway, struct error *ret_error) {
         .retry_ms = (unsigned long)config->retry_ms,
         .buffer = (size_t)config->buffer,
         .max_replay = (size_t)config->max_replay,
+        .admission = gateway->admission,
         .scoped = !auth_is_open(gateway->auth),
         .unscoped = strcmp(config->unscoped, "deliver") == 0,
     });
@@ -268,9 +273,13 @@ static bool start(struct gateway *gateway, struct error *ret_error) {
                                                     .on_news = on_source_news,
                                                     .on_entry = on_source_entry,
                                                 });
-    gateway->receipts = receipts_endpoint_new(loop, config, gateway->auth);
-    gateway->endpoint = (struct events_endpoint){
-        .config = config, .auth = gateway->auth, .subscribers = gateway->subscribers, .receipts = gateway->receipts};
+    gateway->receipts = receipts_endpoint_new(loop, config, gateway->auth, gateway->admission, &gateway->proxies);
+    gateway->endpoint = (struct events_endpoint){.config = config,
+                                                 .auth = gateway->auth,
+                                                 .subscribers = gateway->subscribers,
+                                                 .receipts = gateway->receipts,
+                                                 .admission = gateway->admission,
+                                                 .proxies = &gateway->proxies};
     start_turn_handles(gateway);
     gateway->process.on_stop = on_stop;
     gateway->process.stop_arg = gateway;
@@ -291,6 +300,8 @@ int main(int argc, char **argv) {
     int exit_status = process_run(&gateway.process);
     stream_free(gateway.stream);
     ring_free(gateway.ring);
+    admission_free(gateway.admission);
+    egress_policy_close(&gateway.proxies);
     metrics_free();
     return exit_status;
 }

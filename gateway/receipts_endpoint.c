@@ -23,8 +23,10 @@ enum {
     TOKEN_MOST_BYTES = 200,
     LOOK_INDEX_MS = 20,   // an index job may end any moment
     LOOK_FANNED_MS = 250, // NOTIFY tells; this is for a lost one, and for a rollback
+    LOOK_TOLD_MS = 10,    // not sooner after the last look because of a NOTIFY, which anybody may send
     QUERY_DEADLINE_MS = 5000,
     ASKING_MOST = 256, // requests that wait for auth, and those that look once
+    OF_ONE_MOST = 32,  // that wait, of one user; more of them are answered at once
 };
 
 static const char prefix[] = "/receipts/";
@@ -40,16 +42,20 @@ struct waiter {
     bool for_index;
     long wait_ms;
     uint64_t until_ms, look_at_ms;
-    bool asked;      // in the query that runs
-    bool told;       // again, since that query was sent
-    bool fanned_out; // by the last look
+    uint64_t looked_ms; // last; 0: never
+    bool asked;         // in the query that runs
+    bool told;          // again, since that query was sent
+    bool fanned_out;    // by the last look
     char problem[200];
+    struct admission_ticket place;
 };
 
 struct receipts_endpoint {
     uv_loop_t *loop;
     const struct gateway_config *config;
     struct auth *auth;
+    struct admission *admission;
+    const struct egress_policy *proxies;
     struct db_conn *conn; // NULL until the first request
     struct waiter *waiters;
     size_t waiting, asking; // those who wait; those who wait for auth
@@ -88,6 +94,7 @@ static void leave(struct waiter *waiter) {
     struct receipts_endpoint *endpoint = waiter->endpoint;
     DL_DELETE(endpoint->waiters, waiter);
     endpoint->waiting--;
+    admission_give_back(endpoint->admission, &waiter->place);
 }
 
 // ---- Looking
@@ -130,7 +137,7 @@ static bool judge(struct waiter *waiter, const PGresult *rows, int row, uint64_t
     }
     waiter->look_at_ms = now_ms + (waiter->fanned_out ? LOOK_INDEX_MS : LOOK_FANNED_MS);
     if (waiter->told || waiter->look_at_ms > waiter->until_ms) {
-        waiter->look_at_ms = waiter->told ? now_ms : waiter->until_ms;
+        waiter->look_at_ms = waiter->told ? waiter->looked_ms + LOOK_TOLD_MS : waiter->until_ms;
     }
     return false;
 }
@@ -176,6 +183,7 @@ static void look(struct receipts_endpoint *endpoint) {
             continue;
         }
         waiter->asked = true;
+        waiter->looked_ms = now;
         waiter->told = false;
         buffer_char(&tokens, tokens.length == 0 ? '{' : ',');
         sql_array_append(&tokens, waiter->token);
@@ -208,20 +216,25 @@ static void arm(struct receipts_endpoint *endpoint) {
     uv_timer_start(&endpoint->timer, on_timer, soonest > now ? soonest - now : 0, 0);
 }
 
-// The payload is numbers of events, separated by spaces. Who waits for one of them is looked for at once.
+// The payload is numbers of events, separated by spaces. Who waits for one between the least and the greatest is looked
+// for at once, since that costs little whatever somebody else has sent.
 static void on_notify(void *arg, const char *channel, const char *payload) {
     struct receipts_endpoint *endpoint = arg;
     struct waiter *waiter;
+    int64_t least = INT64_MAX, greatest = INT64_MIN;
     for (char *end; *payload; payload = end) {
         int64_t seq = strtoll(payload, &end, 10);
         if (end == payload) {
             break;
         }
-        DL_FOREACH(endpoint->waiters, waiter) {
-            if (seq >= waiter->first && seq <= waiter->last && !waiter->fanned_out) {
-                waiter->told = true;
-                waiter->look_at_ms = 0;
-            }
+        least = seq < least ? seq : least;
+        greatest = seq > greatest ? seq : greatest;
+    }
+    DL_FOREACH(endpoint->waiters, waiter) {
+        if (greatest >= waiter->first && least <= waiter->last && !waiter->fanned_out) {
+            waiter->told = true;
+            uint64_t look_at_ms = waiter->looked_ms + LOOK_TOLD_MS;
+            waiter->look_at_ms = look_at_ms < waiter->look_at_ms ? look_at_ms : waiter->look_at_ms;
         }
     }
     look(endpoint);
@@ -338,8 +351,16 @@ static void admitted(struct waiter *waiter) {
 }
 
 static void auth_answered(struct waiter *waiter, struct auth_answer *answer) {
+    struct receipts_endpoint *endpoint = waiter->endpoint;
+    if (answer->verdict == AUTH_ADMITTED && !endpoint->closing) {
+        struct client_address client = client_address_of(http_exchange_peer(waiter->exchange), endpoint->proxies,
+                                                         endpoint->config->forwarded_header, waiter->request);
+        if (!admission_wait(endpoint->admission, &answer->grant, &client, OF_ONE_MOST, &waiter->place)) {
+            waiter->wait_ms = 0;
+        }
+    }
     grant_free(&answer->grant);
-    if (answer->verdict == AUTH_ADMITTED && !waiter->endpoint->closing) {
+    if (answer->verdict == AUTH_ADMITTED && !endpoint->closing) {
         admitted(waiter);
         return;
     }
@@ -385,10 +406,11 @@ void receipts_endpoint_get(struct receipts_endpoint *endpoint, struct http_excha
 
 // ---- Life
 
-struct receipts_endpoint *receipts_endpoint_new(uv_loop_t *loop, const struct gateway_config *config,
-                                                struct auth *auth) {
+struct receipts_endpoint *receipts_endpoint_new(uv_loop_t *loop, const struct gateway_config *config, struct auth *auth,
+                                                struct admission *admission, const struct egress_policy *proxies) {
     struct receipts_endpoint *endpoint = memory_alloc(sizeof *endpoint);
-    *endpoint = (struct receipts_endpoint){.loop = loop, .config = config, .auth = auth};
+    *endpoint = (struct receipts_endpoint){
+        .loop = loop, .config = config, .auth = auth, .admission = admission, .proxies = proxies};
     uv_timer_init(loop, &endpoint->timer);
     endpoint->timer.data = endpoint;
     return endpoint;

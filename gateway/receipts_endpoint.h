@@ -5,6 +5,7 @@
 // opened with the first request, so a gateway that nobody asks has none.
 #pragma once
 #include "common/http_server.h"
+#include "gateway/admission.h"
 #include "gateway/auth.h"
 #include "gateway/config.h"
 #include <stdbool.h>
@@ -14,9 +15,10 @@ enum { RECEIPTS_WAITERS_MOST = 64, RECEIPTS_WAIT_MOST_MS = 30000 };
 
 struct receipts_endpoint;
 
-struct receipts_endpoint *receipts_endpoint_new(uv_loop_t *loop, const struct gateway_config *config,
-                                                struct auth *auth); // borrows both
-bool receipts_endpoint_matches(const char *path);                   // is it a receipt's?
+struct receipts_endpoint *receipts_endpoint_new(uv_loop_t *loop, const struct gateway_config *config, struct auth *auth,
+                                                struct admission *admission,
+                                                const struct egress_policy *proxies); // borrows both
+bool receipts_endpoint_matches(const char *path);                                     // is it a receipt's?
 void receipts_endpoint_get(struct receipts_endpoint *endpoint, struct http_exchange *exchange,
                            const struct http_request *request);
 // Waiters are answered with what is known. After auth_close. NULL is allowed.

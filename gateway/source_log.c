@@ -33,6 +33,7 @@ struct read {
     stream_page_done *page_done;
     stream_position_done *position_done;
     stream_missed_done *missed_done;
+    stream_keys_done *keys_done;
     void *arg;
 };
 
@@ -151,6 +152,23 @@ static void port_begin(void *arg, size_t depth, stream_position_done *done, void
     const char *values[] = {NUMBER(STREAM_ID), NUMBER(depth)};
     db_query(source->follow, &sql_log_begin, 2, values, READ_DEADLINE_MS, on_position,
              read_new((struct read){.position_done = done, .arg = done_arg}));
+}
+
+static void on_keys(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct read *read = arg;
+    struct stream_keys keys = {0};
+    for (int row = 0; !error && row < PQntuples(reply->results[0]); row++) {
+        stream_keys_add(&keys, PQgetvalue(reply->results[0], row, 0), PQgetvalue(reply->results[0], row, 1));
+    }
+    read->keys_done(read->arg, error ? NULL : &keys, error);
+    stream_keys_clear(&keys);
+    free(read);
+}
+
+static void port_read_keys(void *arg, stream_keys_done *done, void *done_arg) {
+    struct source_log *source = arg;
+    db_query(source->follow, &sql_stream_keys, 0, NULL, READ_DEADLINE_MS, on_keys,
+             read_new((struct read){.keys_done = done, .arg = done_arg}));
 }
 
 // The entries of a result from this column on; returns owned.
@@ -279,6 +297,7 @@ struct stream_source source_log_new(uv_loop_t *loop, const char *url, const char
         .read_after = port_read_after,
         .newest_held = port_newest_held,
         .read_missed = port_read_missed,
+        .read_keys = port_read_keys,
         .feed = source,
         .start = feed_start,
         .is_up = feed_is_up,

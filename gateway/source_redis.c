@@ -3,6 +3,9 @@
 // and delivers nothing, because of a failover behind it, say. What arrives is the judge: while the log brings what this
 // link should have brought the log is compared as often as without Redis, and when that goes on the link is opened
 // anew.
+//
+// Redis is no trusted party: what no key of the installation has signed is counted and dropped. It is not news either,
+// so that a flood of forged messages costs a hash each, and no read of the log.
 #include "gateway/source_redis.h"
 #include "common/buffer.h"
 #include "common/clock.h"
@@ -16,18 +19,27 @@
 // How often the log must have been first, with nothing from Redis in between, until the link counts as dead. A
 // dispatcher that publishes nothing (no --redis-url) looks the same, hence not more often than every REOPEN_MS.
 enum { MISSES_MOST = 3, REOPEN_MS = 30000 };
+// A new key signs 30 s after it was made (rowbell.stream_signing_key), so that it is known here by then.
+enum { KEYS_MS = 5000, REJECTED_LOG_MS = 60000 };
 
 struct source_redis {
     struct stream_source log; // owned
     struct stream_listener listener;
     uv_loop_t *loop;
-    char *url; // owned
+    char *url;     // owned
+    char *ca_file; // owned, NULL: the system's
     int stream_id;
     struct redis_conn *conn; // NULL until the installation is known
     struct buffer message;   // messages are read in place
     unsigned misses;         // in a row
     uint64_t reopened_ms;    // 0: never
-    bool version_told;
+    char channel[STREAM_CHANNEL_SIZE];
+    struct stream_keys keys;
+    bool asking_keys;
+    uv_timer_t keys_timer;
+    uint64_t rejected; // since it was logged
+    uint64_t rejected_logged_ms;
+    int open; // the connection and the timer, once closing
 };
 
 static void tell_change(struct source_redis *source) {
@@ -36,17 +48,33 @@ static void tell_change(struct source_redis *source) {
 
 // ---- the link ----
 
+static void reject(struct source_redis *source, enum stream_message_fault fault) {
+    uint64_t now = clock_ms();
+    metric_add(METRIC_STREAM_REJECTED, stream_message_fault_name(fault), NULL, 1);
+    source->rejected++;
+    if (source->rejected_logged_ms == 0 || now - source->rejected_logged_ms >= REJECTED_LOG_MS) {
+        log_warn("redis_message_rejected", LOG_TEXT("reason", stream_message_fault_name(fault)),
+                 LOG_INT("count", source->rejected));
+        source->rejected_logged_ms = now;
+        source->rejected = 0;
+    }
+}
+
 static void on_message(void *arg, const char *bytes, size_t length) {
     struct source_redis *source = arg;
+    buffer_clear(&source->message);
+    buffer_text(&source->message, "");
+    buffer_append(&source->message, bytes,
+                  length < STREAM_MESSAGE_MAX_BYTES + 1 ? length : STREAM_MESSAGE_MAX_BYTES + 1);
+    enum stream_message_fault fault =
+        stream_message_read(source->message.bytes, source->message.length, &source->keys, source->channel,
+                            source->listener.on_entry, source->listener.arg);
+    if (fault != STREAM_MESSAGE_GOOD) {
+        reject(source, fault);
+        return;
+    }
     bool delivers_again = source->misses > 0;
     source->misses = 0;
-    buffer_clear(&source->message);
-    buffer_append(&source->message, bytes, length);
-    bool known = stream_message_read(source->message.bytes, length, source->listener.on_entry, source->listener.arg);
-    if (!known && !source->version_told) {
-        source->version_told = true; // the log has what it says; one line is enough
-        log_warn("redis_message_unknown", LOG_INT("bytes", length));
-    }
     if (delivers_again) {
         tell_change(source);
     }
@@ -87,20 +115,56 @@ static void feed_overlooked(void *arg, size_t count) {
 
 // ---- the log behind it ----
 
+static void connect_once(struct source_redis *source) {
+    if (source->conn) {
+        return;
+    }
+    source->conn = redis_conn_new(source->loop, &(struct redis_conn_options){
+                                                    .url = source->url,
+                                                    .ca_file = source->ca_file,
+                                                    .channel = source->channel,
+                                                    .arg = source,
+                                                    .on_up = on_redis_up,
+                                                    .on_down = on_redis_down,
+                                                    .on_message = on_message,
+                                                });
+}
+
+static void on_keys(void *arg, const struct stream_keys *keys, const struct error *error) {
+    struct source_redis *source = arg;
+    source->asking_keys = false;
+    if (error && error->code == ERROR_CANCELLED) {
+        return;
+    }
+    if (error) {
+        log_warn("stream_keys_unknown", LOG_TEXT("error", error->text)); // those that are known go on counting
+    } else {
+        source->keys = *keys;
+    }
+    connect_once(source);
+}
+
+static void ask_keys(struct source_redis *source) {
+    if (!source->asking_keys && source->channel[0] != '\0' && source->log.read_keys) {
+        source->asking_keys = true;
+        source->log.read_keys(source->log.arg, on_keys, source);
+    }
+}
+
+static void on_keys_due(uv_timer_t *timer) {
+    struct source_redis *source = timer->data;
+    if (source->log.is_up(source->log.feed)) {
+        ask_keys(source);
+    }
+}
+
 static void on_log_up(void *arg, const char *installation) {
     struct source_redis *source = arg;
-    if (!source->conn) {
-        char channel[200];
-        stream_channel(channel, sizeof channel, installation, source->stream_id);
-        source->conn = redis_conn_new(source->loop, &(struct redis_conn_options){
-                                                        .url = source->url,
-                                                        .channel = channel,
-                                                        .arg = source,
-                                                        .on_up = on_redis_up,
-                                                        .on_down = on_redis_down,
-                                                        .on_message = on_message,
-                                                    });
+    if (source->channel[0] == '\0') {
+        stream_channel(source->channel, sizeof source->channel, installation, source->stream_id);
+        uv_timer_start(&source->keys_timer, on_keys_due, KEYS_MS, KEYS_MS);
     }
+    ask_keys(source);
     source->listener.on_up(source->listener.arg, installation);
 }
 
@@ -138,22 +202,43 @@ static unsigned feed_check_ms(void *arg) {
     return delivers ? STREAM_CHECK_MS : STREAM_POLL_MS;
 }
 
-static void on_closed(void *arg) {
-    struct source_redis *source = arg;
+static void part_closed(struct source_redis *source) {
+    if (--source->open > 0) {
+        return;
+    }
+    stream_keys_clear(&source->keys);
     buffer_free(&source->message);
     free(source->url);
+    free(source->ca_file);
     free(source);
+}
+
+static void on_conn_closed(void *arg) {
+    part_closed(arg);
+}
+
+static void on_timer_closed(uv_handle_t *handle) {
+    part_closed(handle->data);
 }
 
 static void feed_close(void *arg) {
     struct source_redis *source = arg;
+    source->open = 2;
     source->log.close(source->log.feed);
-    redis_conn_close(source->conn, on_closed, source);
+    redis_conn_close(source->conn, on_conn_closed, source);
+    uv_close((uv_handle_t *)&source->keys_timer, on_timer_closed);
 }
 
-struct stream_source source_redis_new(uv_loop_t *loop, const char *url, int stream_id, struct stream_source log) {
+struct stream_source source_redis_new(uv_loop_t *loop, const char *url, const char *ca_file, int stream_id,
+                                      struct stream_source log) {
     struct source_redis *source = memory_alloc(sizeof *source);
-    *source = (struct source_redis){.log = log, .loop = loop, .url = memory_copy_text(url), .stream_id = stream_id};
+    *source = (struct source_redis){.log = log,
+                                    .loop = loop,
+                                    .url = memory_copy_text(url),
+                                    .ca_file = ca_file ? memory_copy_text(ca_file) : NULL,
+                                    .stream_id = stream_id};
+    uv_timer_init(loop, &source->keys_timer);
+    source->keys_timer.data = source;
     struct stream_source port = log; // reads are the log's
     port.feed = source;
     port.start = feed_start;

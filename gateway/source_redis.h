@@ -4,5 +4,6 @@
 #include "gateway/stream_source.h"
 #include <uv.h>
 
-// Takes log.
-struct stream_source source_redis_new(uv_loop_t *loop, const char *url, int stream_id, struct stream_source log);
+// Takes log. Messages count that are signed with one of its keys (read_keys). ca_file: for rediss; NULL: the system's.
+struct stream_source source_redis_new(uv_loop_t *loop, const char *url, const char *ca_file, int stream_id,
+                                      struct stream_source log);

@@ -7,6 +7,7 @@
 //       ^                     |                        |                                      |
 //       +----head not held----+                        +--head not held--> REWINDING ---------+
 #include "gateway/stream.h"
+#include "common/hint.h"
 #include "common/log.h"
 #include "common/memory.h"
 #include <assert.h>
@@ -15,6 +16,8 @@
 
 // Entries that wait for their predecessor; past this many the log is read anyhow.
 enum { STASH_MOST = 1024 };
+// Reads that a hint caused and that found nothing: a few at once, then one in STREAM_POLL_MS, however many come.
+enum { IDLE_HINTS_BURST = 10 };
 
 enum stream_state { BEGINNING, LOADING, FOLLOWING, REWINDING };
 
@@ -28,8 +31,13 @@ static const bool allowed[4][4] = {
 struct stream {
     struct stream_options options;
     enum stream_state state;
-    bool asking; // a read is in flight
-    bool again;  // news came while it was
+    bool asking;          // a read is in flight
+    bool again;           // news came while it was
+    int64_t hinted;       // 0, or how far the log reaches as a hint says, for which the next read is
+    int64_t hinted_later; // the same of a hint that came while a read is in flight
+    bool hint_asked;      // the read in flight is for the sake of a hint
+    struct hint_pace hints;
+    int64_t given_up; // positions up to here were taken back: what is offered of them is the log's to say
     unsigned check_ms;
     uint64_t check_due_ms;
     uint64_t gap_due_ms;             // 0: no gap
@@ -53,6 +61,7 @@ struct stream *stream_new(const struct stream_options *options) {
     struct stream *stream = memory_alloc(sizeof *stream);
     stream->options = *options;
     stream->check_ms = STREAM_CHECK_MS;
+    stream->hints = (struct hint_pace){.every_ms = STREAM_POLL_MS, .burst = IDLE_HINTS_BURST};
     return stream;
 }
 
@@ -88,9 +97,21 @@ void stream_wake(struct stream *stream) {
     stream->again = stream->asking;
 }
 
+// Somebody says that the log reaches so far, who may be anybody.
+static void follow_hint(struct stream *stream, int64_t position) {
+    int64_t *hinted = stream->asking ? &stream->hinted_later : &stream->hinted;
+    uint64_t due = hint_due_ms(&stream->hints, now_ms(stream));
+    if (*hinted < position) {
+        *hinted = position;
+    }
+    if (!stream->asking && stream->check_due_ms > due) {
+        stream->check_due_ms = due;
+    }
+}
+
 void stream_hint(struct stream *stream, int64_t newest) {
     if (newest > ring_head(stream->options.ring)) {
-        stream_wake(stream);
+        follow_hint(stream, newest);
     }
 }
 
@@ -143,8 +164,13 @@ void stream_offer(struct stream *stream, const struct stream_entry *entry) {
         uint64_t sequence;
         // Inside what the ring covers and yet not there: two histories. The log decides.
         if (entry->position > ring_base(ring) && !ring_find(ring, entry->position, &sequence)) {
-            stream_wake(stream);
+            follow_hint(stream, INT64_MAX);
         }
+        return;
+    }
+    // A message of the time before a failover, which somebody has kept, must not bring back what was lost.
+    if (entry->position <= stream->given_up) {
+        follow_hint(stream, entry->position);
         return;
     }
     if (stream->stash_count == 0 && entry->prev == ring_head(ring)) {
@@ -195,6 +221,8 @@ void stream_tick(struct stream *stream) {
     }
     stream->asking = true;
     stream->again = false;
+    stream->hint_asked = stream->hinted > 0;
+    stream->hinted = 0;
     stream->gap_asked = stream->stash_count > 0 ? stream->stash[0]->position : 0;
     switch (stream->state) {
     case BEGINNING:
@@ -213,8 +241,13 @@ void stream_tick(struct stream *stream) {
 // A read ended; the next is due at once or at the next check. A gap that it did not close is not asked about in a hot
 // loop; one that appeared meanwhile keeps its time.
 static void answered(struct stream *stream, bool at_once) {
+    uint64_t now = now_ms(stream);
     stream->asking = false;
-    stream->check_due_ms = at_once || stream->again ? 0 : now_ms(stream) + stream->check_ms;
+    stream->check_due_ms = at_once || stream->again ? 0 : now + stream->check_ms;
+    if (stream->hinted_later > ring_head(stream->options.ring)) {
+        follow_hint(stream, stream->hinted_later);
+    }
+    stream->hinted_later = 0;
     if (stream->gap_due_ms != 0 && stream->stash[0]->position == stream->gap_asked) {
         stream->gap_due_ms = now_ms(stream) + STREAM_POLL_MS;
     }
@@ -240,6 +273,7 @@ static void on_position(void *arg, int64_t position, const struct error *error) 
         move_to(stream, LOADING);
     } else {
         move_to(stream, FOLLOWING);
+        stream->given_up = ring_head(ring);
         if (position > 0) {
             ring_truncate(ring, position);
         } else {
@@ -304,6 +338,9 @@ static void on_page(void *arg, const struct stream_page *page, const struct erro
     }
     stash_drain(stream);
     bool more = page->count == page_size(stream);
+    if (stream->hint_asked && filled == 0) {
+        hint_spend(&stream->hints, now_ms(stream));
+    }
     if (stream->state == FOLLOWING && filled > 0 && stream->options.on_filled) {
         stream->options.on_filled(stream->options.arg, filled);
     }

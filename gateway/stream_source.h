@@ -60,6 +60,9 @@ struct stream_missed {
 };
 typedef void stream_missed_done(void *arg, const struct stream_missed *missed, const struct error *error);
 
+// The keys that what is pushed may be signed with. Views.
+typedef void stream_keys_done(void *arg, const struct stream_keys *keys, const struct error *error);
+
 // Reads go to the log, the rest to the feed; what is put in front of a log replaces the feed and keeps the reads.
 struct stream_source {
     void *arg;                     // the log
@@ -70,6 +73,7 @@ struct stream_source {
     // The newest of these positions that the log holds; 0 when none.
     void (*newest_held)(void *arg, const int64_t *positions, size_t count, stream_position_done *done, void *done_arg);
     void (*read_missed)(void *arg, const struct stream_missed_ask *ask, stream_missed_done *done, void *done_arg);
+    void (*read_keys)(void *arg, stream_keys_done *done, void *done_arg); // NULL: it has none
 
     void *feed;
     void (*start)(void *feed, const struct stream_listener *listener); // once; copied

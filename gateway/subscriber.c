@@ -57,6 +57,7 @@ struct subscriber {
     bool ping : 1;
     uint32_t turn_first; // of all->glimpses, counted from 1; 0: it sees nothing of this turn
     uint32_t turn_last;
+    struct admission_ticket ticket;
 };
 
 // One frame of the turn that one subscriber sees.
@@ -192,6 +193,7 @@ static void subscriber_close(struct subscriber *subscriber, const char *reason) 
     replay_cancel(subscriber->joining);
     subscriber->joining = NULL;
     subscriber->state = CLOSED;
+    admission_give_back(all->options.admission, &subscriber->ticket);
     DL_DELETE(all->list, subscriber);
     all->count--;
     metric_add(METRIC_STREAM_DISCONNECTS, reason, NULL, 1);
@@ -577,7 +579,8 @@ static void subscriber_resume(struct subscriber *subscriber, int64_t position) {
 }
 
 void subscriber_open(struct subscribers *all, uv_tcp_t *socket, struct buffer *head, const struct resume_ask *ask,
-                     const struct grant *grant, struct table_filter *tables, bool ping) {
+                     const struct grant *grant, struct table_filter *tables, bool ping,
+                     const struct admission_ticket *ticket) {
     assert(all->options.scoped != grant->open); // or somebody would see everything by mistake
     struct ring *ring = all->options.ring;
     struct subscriber *subscriber = memory_alloc(sizeof *subscriber);
@@ -589,6 +592,9 @@ void subscriber_open(struct subscribers *all, uv_tcp_t *socket, struct buffer *h
         .ping = ping,
         .heartbeat_due_ms = clock_ms() + all->options.heartbeat_ms,
     };
+    if (ticket) {
+        subscriber->ticket = *ticket;
+    }
     subscriber->rights = scope_rights_new(all->index, grant, subscriber);
     if (grant->end_ms > 0 && grant->end_ms < all->next_end_ms) {
         all->next_end_ms = grant->end_ms;

@@ -9,6 +9,7 @@
 // so that an event costs nobody else anything; without (--auth none) everybody sees every scope and none.
 #pragma once
 #include "common/buffer.h"
+#include "gateway/admission.h"
 #include "gateway/replay.h"
 #include "gateway/resume.h"
 #include "gateway/ring.h"
@@ -30,8 +31,9 @@ struct subscribers_options {
     unsigned long retry_ms;
     size_t buffer;
     size_t max_replay;
-    bool scoped;   // every grant is by scope; else every grant is `open`
-    bool unscoped; // scoped: events without a scope go to everybody who sees anything
+    struct admission *admission; // borrows; may be NULL when no stream has a ticket
+    bool scoped;                 // every grant is by scope; else every grant is `open`
+    bool unscoped;               // scoped: events without a scope go to everybody who sees anything
 };
 
 struct subscribers *subscribers_new(const struct subscribers_options *options);
@@ -39,9 +41,11 @@ struct subscribers *subscribers_new(const struct subscribers_options *options);
 void subscribers_tune(int listener, uint64_t heartbeat_ms);
 // Takes socket (from http_exchange_take) and tables (NULL: all; the grant's are not looked at). `head` is the HTTP
 // response head, written before anything else; the opening frames are appended to it. ping: heartbeats and the opening
-// position are events that a script sees. The stream is closed when the grant ends.
+// position are events that a script sees. The stream is closed when the grant ends. ticket: what the stream holds of
+// the options' admission, given back at its end; NULL: nothing.
 void subscriber_open(struct subscribers *subscribers, uv_tcp_t *socket, struct buffer *head,
-                     const struct resume_ask *ask, const struct grant *grant, struct table_filter *tables, bool ping);
+                     const struct resume_ask *ask, const struct grant *grant, struct table_filter *tables, bool ping,
+                     const struct admission_ticket *ticket);
 size_t subscribers_count(const struct subscribers *subscribers);
 void subscribers_flush(struct subscribers *subscribers);
 // The ring was cut back to held (stream.h, on_rewound).

@@ -63,12 +63,16 @@ grant execute on function rowbell.add_index(text, text[], text, jsonb), rowbell.
   rowbell.search_documents(text, text, int) to rowbell_app, rowbell_operator;
 
 grant select on rowbell.streams, rowbell.stream_log to rowbell_gateway;
+-- The keys of messages on Redis: who signs and who checks, nobody else.
+grant select on rowbell.stream_keys to rowbell_dispatcher, rowbell_gateway;
+grant execute on function rowbell.stream_signing_key() to rowbell_dispatcher;
+grant execute on function rowbell.rotate_stream_key(boolean) to rowbell_operator;
 grant execute on function rowbell.receipt_status(text) to rowbell_gateway, rowbell_app, rowbell_operator;
 grant execute on function rowbell.stream_reached(bigint) to rowbell_app;
 grant execute on function rowbell.receipt() to public;   -- it tells a writer about its own transaction
 
 grant select on all tables in schema rowbell to rowbell_operator;
-revoke select on rowbell.subscriptions, rowbell.installation from rowbell_operator;
+revoke select on rowbell.subscriptions, rowbell.installation, rowbell.stream_keys from rowbell_operator;
 grant select (id, name, kind, state, types, scope, condition, condition_aside, "coalesce", ordered, settings, created_at, seal_id)
   on rowbell.subscriptions to rowbell_operator;
 grant select (id, wake) on rowbell.installation to rowbell_operator;

@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum { RETRIES_EVERY_MS = 1000, LINGER_STEP_MS = 1, LINGER_PASSES = 10, CLOSE_MS = 10, FIRST_POLL_MS = 5 };
+enum { HINT_EVERY_MS = 50, HINTS_BURST = 20 };
 
 static const char *const state_names[] = {
     [RELAY_DOWN] = "down",
@@ -68,6 +69,7 @@ static void pass(struct relay *relay) {
     move(relay, RELAY_PASSING);
     relay->slow_count = 0;
     bool hardly = !relay->woken && (relay->idle_passes > 0 || !relay->busy);
+    relay->hinted = relay->woken;
     relay->woken = false;
     uint64_t now_ms = now(relay);
     int64_t mark = low_water_next(&relay->water, now_ms);
@@ -124,6 +126,19 @@ static unsigned asleep_ms(struct relay *relay) {
     return wait_ms;
 }
 
+// Somebody said that there are events, who may be anybody. Passes that find none have a pace (common/hint.h).
+static void follow_hint(struct relay *relay) {
+    uint64_t now_ms = now(relay);
+    uint64_t due_ms = hint_due_ms(&relay->hints, now_ms);
+    if (due_ms <= now_ms) {
+        pass(relay);
+        return;
+    }
+    if (relay->state != RELAY_ASLEEP && relay->state != RELAY_LINGERING)
+        move(relay, RELAY_LINGERING);
+    relay->store->wait(relay->store->arg, due_ms - now_ms);
+}
+
 // Nothing was left by the pass that just ended.
 static void rest(struct relay *relay) {
     if (relay->options.once) {
@@ -132,7 +147,7 @@ static void rest(struct relay *relay) {
     } else if (retries_are_due(relay)) {
         list_due(relay);
     } else if (relay->woken) {
-        pass(relay);
+        follow_hint(relay);
     } else if (!relay->awake) {
         move(relay, RELAY_ASLEEP);
         relay->store->wait(relay->store->arg, asleep_ms(relay));
@@ -186,6 +201,7 @@ static void isolate_next(struct relay *relay) {
 
 void relay_init(struct relay *relay, const struct relay_store *store, const struct relay_options *options) {
     *relay = (struct relay){
+        .hints = {.every_ms = HINT_EVERY_MS, .burst = HINTS_BURST},
         .store = store,
         .options = *options,
         .backoff = {.first_ms = 2000, .most_ms = 60000},
@@ -222,7 +238,7 @@ void relay_on_wake(struct relay *relay) {
     relay->woken = true;
     if (relay->state == RELAY_ASLEEP || relay->state == RELAY_LINGERING) {
         relay->idle_passes = 0;
-        pass(relay); // what was set aside does not make new events wait
+        follow_hint(relay); // what was set aside does not make new events wait
     }
 }
 
@@ -280,6 +296,8 @@ void relay_on_pass(struct relay *relay, const struct relay_pass *done, const str
             found(relay, done);
         else
             relay->idle_passes++;
+        if (relay->hinted && done->events == 0)
+            hint_spend(&relay->hints, now(relay));
         if (done->claim.full || done->claim.left > 0)
             look(relay);
         else

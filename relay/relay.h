@@ -2,6 +2,7 @@
 // relay_store. Any number of relays work side by side without knowing of each other (G2, G3).
 #pragma once
 #include "common/backoff.h"
+#include "common/hint.h"
 #include "relay/relay_store.h"
 
 //                 nothing left              several times              the lock is back
@@ -43,12 +44,14 @@ struct relay {
     enum relay_state state;
     struct backoff backoff; // 2 s doubling to 1 min: faults of the system
     struct low_water water;
-    bool awake;         // as writers were told
-    bool busy;          // events come close together
-    uint64_t found_ms;  // when the last ones were found
-    bool woken;         // something waits: a NOTIFY came meanwhile, or a pass left it
-    int idle_passes;    // in a row
-    unsigned asleep_ms; // until the next look
+    bool awake;             // as writers were told
+    bool busy;              // events come close together
+    uint64_t found_ms;      // when the last ones were found
+    struct hint_pace hints; // passes that were made because of a NOTIFY, and found nothing
+    bool hinted;            // this pass was
+    bool woken;             // something waits: a NOTIFY came meanwhile, or a pass left it
+    int idle_passes;        // in a row
+    unsigned asleep_ms;     // until the next look
     uint64_t swept_ms;
     uint64_t retries_looked_ms;
     struct relay_suspect suspects[RELAY_BATCH_SIZE];

@@ -322,14 +322,19 @@ static void database_check(PGresult *result) {
     }
 }
 
+static struct stream_keys signing;
+
 static void rowbell_start(void) {
     database = PQconnectdb(options.database_url);
     PGresult *result = PQexec(database, "set synchronous_commit = off");
     database_check(result);
     PQclear(result);
-    result = PQexec(database,
-                    "select (select id from rowbell.installation), (select max(position) from rowbell.stream_log)");
+    result = PQexec(
+        database,
+        "select (select id from rowbell.installation), (select max(position) from rowbell.stream_log),"
+        "       k.id, encode(k.key, 'hex') from rowbell.stream_keys k where k.id = rowbell.stream_signing_key()");
     database_check(result);
+    stream_keys_add(&signing, PQgetvalue(result, 0, 2), PQgetvalue(result, 0, 3));
     stream_channel(channel_name, sizeof channel_name, PQgetvalue(result, 0, 0), 1);
     log_newest = strtoll(PQgetvalue(result, 0, 1), NULL, 10);
     PQclear(result);
@@ -364,6 +369,7 @@ static bool publish_rowbell(const struct event *events, int count) {
         buffer_format(&scopes, "%c%d", i == 0 ? '{' : ',', events[i].channel);
         buffer_format(&keys, "%c%s", i == 0 ? '{' : ',', key);
     }
+    stream_message_sign(&message, &signing.keys[0], channel_name);
     buffer_char(&scopes, '}');
     buffer_char(&keys, '}');
     snprintf(first_text, sizeof first_text, "%" PRId64, first);
@@ -613,8 +619,8 @@ static void stream_start(int index) {
         snprintf(line, sizeof line, options.header, stream->channel);
         snprintf(header, sizeof header, "%s\r\n", line);
     }
-    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n%s\r\n", path,
-                     header);
+    int n = snprintf(request, sizeof request,
+                     "GET %s HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n%s\r\n", path, header);
     write_all(stream->fd, request, (size_t)n);
     watch(stream->fd, EPOLLIN, (uint64_t)index, EPOLL_CTL_ADD);
 }

@@ -11,7 +11,7 @@ sse_start() {
     local flags
     read -ra flags <<<"$(pkg-config --cflags --libs libpq)"
     cc -O2 -std=gnu17 -D_GNU_SOURCE -I"$root" "$root/bench/sse/load.c" "$root"/common/{stream_message,buffer,memory}.c \
-        "${flags[@]}" -o "$run/load"
+        "${flags[@]}" -lcrypto -o "$run/load"
     cc -O2 -std=gnu17 -D_GNU_SOURCE "$root/bench/sse/raw.c" -o "$run/raw"
     (cd "$root/bench/sse" && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error >"$run/npm.log" 2>&1) ||
         { cat "$run/npm.log" >&2 && die 'npm ci failed'; }

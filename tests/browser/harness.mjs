@@ -15,7 +15,8 @@ export const psql = async (sql, where = url) => (await run('psql', [where, '-qXA
 
 const daemons = [];
 export function daemonStart(name, ...args) {
-    return programStart(`${binaries}/${name}/rowbell-${name}`, args);
+    // A flag wins over the variable.
+    return programStart(`${binaries}/${name}/rowbell-${name}`, args, { ROWBELL_AUTH: 'none' });
 }
 
 export function programStart(path, args, environment = {}) {

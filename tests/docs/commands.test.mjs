@@ -150,7 +150,7 @@ test('docs/receipts.md: from SQL, HTTP and the browser', { timeout: 120_000 }, a
   const { sql, sh } = await world(t, `create table posts (id text primary key, title text); insert into posts values ('p1', 'old');
     select rowbell.publish('posts');
     select rowbell.add_index('search', '{posts.*}', null, '{"target": "postgres"}')`,
-    [['rowbell-relay'], ['rowbell-dispatcher'], ['rowbell-gateway', '--listen', `127.0.0.1:${port}`]]);
+    [['rowbell-relay'], ['rowbell-dispatcher'], ['rowbell-gateway', '--auth', 'none', '--listen', `127.0.0.1:${port}`]]);
   const [transaction] = blocks('docs/receipts.md', 'sql');
   const [request] = blocks('docs/receipts.md', '').filter(block => block.startsWith('GET '));
   const [answer] = blocks('docs/receipts.md', 'json').map(JSON.parse);

@@ -3,6 +3,7 @@
 // are put in by SQL, as a relay would.
 #include "common/stream_message.h"
 #include "tests/e2e/delivery.h"
+#include "tests/support/stream_keys.h"
 #include <hiredis/hiredis.h>
 #include <signal.h>
 #include <stdio.h>
@@ -536,11 +537,14 @@ START_TEST(entries_are_published_on_redis) {
     queue(conn, stream_subscription(conn), 450);
     int64_t seen[2] = {0, 0};
     int messages = 0;
+    struct stream_keys keys = stream_keys_read(conn);
     while (seen[0] < 450) {
         redisReply *reply;
         ck_assert_int_eq(redisGetReply(redis, (void **)&reply), REDIS_OK);
         ck_assert_int_eq((int)reply->elements, 3);
-        ck_assert(stream_message_read(reply->element[2]->str, (size_t)reply->element[2]->len, count_entry, seen));
+        ck_assert_int_eq(stream_message_read(reply->element[2]->str, (size_t)reply->element[2]->len, &keys, channel,
+                                             count_entry, seen),
+                         STREAM_MESSAGE_GOOD);
         freeReplyObject(reply);
         messages++;
     }

@@ -28,7 +28,7 @@ static int start_gateway_with(const char *const *arguments) {
     return daemon_log_port(daemon, "listen");
 }
 static int start_gateway(void) {
-    return start_gateway_with((const char *const[]){"--listen", "127.0.0.1:0", NULL});
+    return start_gateway_with((const char *const[]){"--listen", "127.0.0.1:0", "--auth", "none", NULL});
 }
 static struct daemon *start_relay(void) {
     struct daemon *daemon = daemon_start("rowbell-relay", (const char *const[]){NULL});
@@ -67,7 +67,8 @@ static int open_get_with(int port, const char *receipt, const char *query, const
         .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
-    ck_assert_int_gt(dprintf(fd, "GET /receipts/%s%s HTTP/1.1\r\nHost: t\r\n%s\r\n", receipt, query, headers), 0);
+    ck_assert_int_gt(dprintf(fd, "GET /receipts/%s%s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", receipt, query, headers),
+                     0);
     return fd;
 }
 static int open_get(int port, const char *receipt, const char *query) {
@@ -288,8 +289,8 @@ END_TEST
 START_TEST(the_gateway_ends_with_waiters) {
     PGconn *conn = fresh();
     struct daemon *daemon = daemon_start(
-        "rowbell-gateway", (const char *const[]){"--listen", "127.0.0.1:0", "--drain", "1s", "--database-url",
-                                                 fixture_login("rowbell_gateway"), NULL});
+        "rowbell-gateway", (const char *const[]){"--listen", "127.0.0.1:0", "--auth", "none", "--drain", "1s",
+                                                 "--database-url", fixture_login("rowbell_gateway"), NULL});
     daemon_wait_log(daemon, "stream_ready", WAIT_MS);
     int port = daemon_log_port(daemon, "listen");
     const char *body, *receipt = write_post(conn, "insert into posts values (1)");

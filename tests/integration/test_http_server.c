@@ -511,30 +511,37 @@ START_TEST(a_handler_may_pause_the_server_that_accepts) {
 }
 END_TEST
 
-START_TEST(connections_beyond_the_cap_are_told_so) {
+START_TEST(beyond_the_cap_whoever_only_waits_makes_room) {
     start_server((struct http_server_options){.max_connections = 2});
     struct client first = client_open(http_server_port(server));
-    struct client second = client_open(http_server_port(server));
     client_send(&first, GET("/1"));
     client_wait(&first, "GET /1", 1);
-    client_send(&second, GET("/2"));
-    client_wait(&second, "GET /2", 1);
-    expect_refusal(GET("/3"), strlen(GET("/3")), "HTTP/1.1 503 Service Unavailable\r\n");
-    ck_assert_int_eq(handled, 2);
-    client_close(&first); // its place is free again, once the server noticed
-    uint64_t until_ms = clock_ms() + DEADLINE_MS;
-    bool served = false;
-    while (!served && clock_ms() < until_ms) {
-        struct client third = client_open(http_server_port(server));
-        client_send(&third, GET("/3"));
-        client_wait(&third, "\r\n\r\n", 1);
-        served = strstr(third.got.bytes, "GET /3") != NULL;
-        client_close(&third);
-    }
-    ck_assert(served);
-    client_send(&second, GET("/4"));
-    client_wait(&second, "GET /4", 1);
+    struct client second = client_open(http_server_port(server));
+    client_send(&second, "GET /2 HTTP/1.1\r\nHost");
+    struct client third = client_open(http_server_port(server));
+    client_send(&third, GET("/3"));
+    client_wait(&third, "GET /3", 1);
+    client_wait(&first, NULL, 1); // the oldest was closed, without a word
+    client_send(&second, ": a\r\n\r\n");
+    client_wait(&second, "GET /2", 1); // the next one was not
+    client_close(&first);
     client_close(&second);
+    client_close(&third);
+    stop_server();
+}
+END_TEST
+
+START_TEST(connections_beyond_the_cap_are_told_so_when_all_are_answered) {
+    start_server((struct http_server_options){.max_connections = 1});
+    struct client first = client_open(http_server_port(server));
+    client_send(&first, GET("/later"));
+    while (waiting == NULL)
+        turn();
+    expect_refusal(GET("/3"), strlen(GET("/3")), "HTTP/1.1 503 Service Unavailable\r\n");
+    http_exchange_respond(waiting, 200, "text/plain", NULL, "late", 4);
+    waiting = NULL;
+    client_wait(&first, "late", 1);
+    client_close(&first);
     stop_server();
 }
 END_TEST
@@ -774,7 +781,8 @@ static void add_tests(Suite *suite) {
     tcase_add_test(limits, slow_and_idle_clients_are_closed);
     tcase_add_test(limits, a_request_that_is_being_handled_has_no_deadline);
     tcase_add_test(limits, who_says_nothing_is_connected_and_costs_nothing_yet);
-    tcase_add_test(limits, connections_beyond_the_cap_are_told_so);
+    tcase_add_test(limits, beyond_the_cap_whoever_only_waits_makes_room);
+    tcase_add_test(limits, connections_beyond_the_cap_are_told_so_when_all_are_answered);
     tcase_add_test(limits, out_of_descriptors_the_server_rests_and_recovers);
     tcase_add_test(limits, clients_that_vanish_leave_nothing);
     TCase *life = suite_case(suite, "life", 30);

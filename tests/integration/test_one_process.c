@@ -103,7 +103,7 @@ static struct client client_open(int64_t position) {
     uv_tcp_init(&loop, socket);
     ck_assert_int_eq(uv_tcp_open(socket, ends[0]), 0);
     buffer_text(&head, "HEAD\r\n\r\n");
-    subscriber_open(subscribers, socket, &head, &ask, &(struct grant){.open = true}, NULL, false);
+    subscriber_open(subscribers, socket, &head, &ask, &(struct grant){.open = true}, NULL, false, NULL);
     buffer_free(&head);
     return (struct client){.fd = ends[1]};
 }

@@ -5,9 +5,17 @@
 #include "tests/support/loop.h"
 #include "tests/support/redis_server.h"
 #include "tests/support/tcp_proxy.h"
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static uv_loop_t loop;
 
@@ -112,7 +120,7 @@ START_TEST(messages_arrive_as_they_are) {
     ck_assert_uint_eq(subscriber.length, 5);
     ck_assert_mem_eq(subscriber.bytes, "a\0b\r\n", 5);
     ck_assert(redis_conn_publish(publisher.conn, channel(), "", 0));
-    size_t length = 4 << 20;
+    size_t length = 1 << 20;
     char *large = calloc(1, length);
     ck_assert(redis_conn_publish(publisher.conn, channel(), large, length));
     free(large);
@@ -219,7 +227,6 @@ START_TEST(connect_tells_why_it_failed) {
     assert_down("redis://127.0.0.1:1", ERROR_CONNECT, "Connection refused");
     assert_down("redis://localhost:1", ERROR_CONNECT, "Connection refused");
     assert_down("redis://no-such-host.invalid", ERROR_CONNECT, "no-such-host.invalid");
-    assert_down("rediss://:hunter2@127.0.0.1", ERROR_USAGE, "malformed");
     char url[100];
     snprintf(url, sizeof(url), "%s/99999", fixture_redis());
     assert_down(url, ERROR_CONNECT, "refuses SELECT");
@@ -258,7 +265,6 @@ START_TEST(urls_are_checked) {
         "",
         "localhost",
         "redis://",
-        "rediss://host",
         "http://host",
         "redis://host/a",
         "redis://u@h",
@@ -338,9 +344,180 @@ static TCase *with_loop(TCase *tcase) {
     return tcase;
 }
 
+#ifdef ROWBELL_REDIS_TLS
+// A Redis with a certificate for localhost that signed itself.
+static pid_t tls_redis_start(char *directory, int *ret_port) {
+    char command[500], port[16], certificate[100], key[100];
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    snprintf(
+        command, sizeof command,
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost "
+        "-keyout %s/key -out %s/certificate 2>/dev/null",
+        directory, directory);
+    ck_assert_int_eq(system(command), 0);
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t size = sizeof address;
+    int probe = socket(AF_INET, SOCK_STREAM, 0);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ck_assert_int_eq(bind(probe, (struct sockaddr *)&address, size), 0);
+    ck_assert_int_eq(getsockname(probe, (struct sockaddr *)&address, &size), 0);
+    close(probe);
+    *ret_port = ntohs(address.sin_port);
+    snprintf(port, sizeof port, "%d", *ret_port);
+    snprintf(certificate, sizeof certificate, "%s/certificate", directory);
+    snprintf(key, sizeof key, "%s/key", directory);
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(open("/dev/null", O_RDWR), STDOUT_FILENO);
+        execlp("redis-server", "redis-server", "--port", "0", "--tls-port", port, "--tls-cert-file", certificate,
+               "--tls-key-file", key, "--tls-auth-clients", "no", "--save", "", "--dir", "/tmp", "--requirepass",
+               "hunter2", (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
+START_TEST(tls_verifies_who_it_talks_to) {
+    char directory[] = "/tmp/rowbell-tls-XXXXXX", url[100], ca[100];
+    int port;
+    pid_t pid = tls_redis_start(directory, &port);
+    snprintf(ca, sizeof ca, "%s/certificate", directory);
+    snprintf(url, sizeof url, "rediss://:hunter2@localhost:%d", port);
+    const struct redis_conn_options good = {
+        .url = url, .ca_file = ca, .channel = channel(), .on_up = on_up, .on_down = on_down, .on_message = on_message};
+    struct probe subscriber = {0}, publisher = {0}, stranger = {0}, other_name = {0};
+    struct redis_conn_options options = good;
+    options.arg = &subscriber;
+    subscriber.conn = redis_conn_new(&loop, &options);
+    turn_until(&subscriber.ups, 1, 60000, "on_up of the subscriber");
+    options.arg = &publisher;
+    options.channel = NULL;
+    publisher.conn = redis_conn_new(&loop, &options);
+    turn_until(&publisher.ups, 1, 60000, "on_up of the publisher");
+    size_t length = 300000;
+    char *large = calloc(1, length);
+    ck_assert(redis_conn_publish(publisher.conn, channel(), large, length));
+    turn_until(&subscriber.messages, 1, 60000, "message");
+    ck_assert_uint_eq(subscriber.length, length);
+    free(large);
+    options.arg = &stranger;
+    options.ca_file = NULL; // signed by nobody that the system knows
+    stranger.conn = redis_conn_new(&loop, &options);
+    turn_until(&stranger.downs, 1, 60000, "on_down without the authority");
+    ck_assert_msg(strstr(stranger.down.text, "certificate verify failed"), "%s", stranger.down.text);
+    snprintf(url, sizeof url, "rediss://:hunter2@127.0.0.1:%d", port);
+    options.arg = &other_name;
+    options.ca_file = ca;
+    other_name.conn = redis_conn_new(&loop, &options);
+    turn_until(&other_name.downs, 1, 60000, "on_down of another name");
+    ck_assert_msg(strstr(other_name.down.text, "certificate verify failed"), "%s", other_name.down.text);
+    ck_assert_int_eq(stranger.ups + other_name.ups, 0);
+    probe_close(&subscriber);
+    probe_close(&publisher);
+    probe_close(&stranger);
+    probe_close(&other_name);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    char command[100];
+    snprintf(command, sizeof command, "rm -r %s", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+#else
+START_TEST(tls_verifies_who_it_talks_to) {
+    struct error error;
+    ck_assert(!redis_url_check("rediss://user:hunter2@host", &error));
+    ck_assert_int_eq(error.code, ERROR_USAGE);
+    ck_assert_ptr_nonnull(strstr(error.text, "rediss:// needs hiredis 1.0 or newer"));
+    ck_assert_ptr_null(strstr(error.text, "hunter2"));
+}
+END_TEST
+#endif
+
+// What a Redis sends that is no Redis, or somebody in between. hiredis alone ends the process by an assertion, or takes
+// all memory.
+static const char many[] = "*1000000000\r\n";
+static const struct {
+    bool subscriber;
+    const char *answer;
+    bool floods;
+} wrong_answers[] = {
+    {false, "+PONG\r\n+OK\r\n", false}, // one more than was asked for
+    {false, "*2\r\n$1\r\na\r\n$1\r\nb\r\n", false},
+    {false, many, false},
+    {true, many, false},
+    {true, "*3\r\n:1\r\n:1\r\n:1\r\n", false},
+    {true, "*3\r\n$7\r\nmessage\r\n:1\r\n$1\r\na\r\n", false},
+    {true, "*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n$1\r\na\r\n", false},
+    {true, "*3\r\n$9\r\nsubscribe\r\n$7\r\nanother\r\n:1\r\n", false},
+    {true, "*1\r\n$7\r\nmessage\r\n", false},
+    {true, "*2\r\n*0\r\n*0\r\n", false},
+    {true, "$2000000000\r\n", true},
+    {false, "+", true}, // a line that never ends
+};
+
+struct hostile_server {
+    int listener, client;
+    const char *answer;
+    bool floods;
+};
+
+static void *serve_hostile(void *arg) {
+    struct hostile_server *server = arg;
+    static char filler[65536];
+    char received[1000];
+    memset(filler, 'x', sizeof filler);
+    server->client = accept(server->listener, NULL, NULL);
+    if (recv(server->client, received, sizeof received, 0) > 0)
+        send(server->client, server->answer, strlen(server->answer), MSG_NOSIGNAL);
+    size_t sent = 0;
+    while (server->floods && sent < 64 << 20) { // the other side ends it
+        ssize_t now = send(server->client, filler, sizeof filler, MSG_NOSIGNAL);
+        if (now <= 0)
+            break;
+        sent += (size_t)now;
+    }
+    while (recv(server->client, received, sizeof received, 0) > 0) {
+    }
+    close(server->client);
+    return (void *)sent;
+}
+
+START_TEST(a_hostile_redis_is_left) {
+    struct hostile_server server = {.listener = socket(AF_INET, SOCK_STREAM, 0),
+                                    .answer = wrong_answers[_i].answer,
+                                    .floods = wrong_answers[_i].floods};
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t size = sizeof address;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ck_assert_int_eq(bind(server.listener, (struct sockaddr *)&address, size), 0);
+    ck_assert_int_eq(listen(server.listener, 1), 0);
+    ck_assert_int_eq(getsockname(server.listener, (struct sockaddr *)&address, &size), 0);
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, serve_hostile, &server), 0);
+    char url[100];
+    snprintf(url, sizeof url, "redis://127.0.0.1:%d", ntohs(address.sin_port));
+    struct probe probe = {0};
+    probe_start(&probe, url, wrong_answers[_i].subscriber ? "own" : NULL);
+    turn_until(&probe.downs, 1, 60000, "on_down");
+    ck_assert_msg(strstr(probe.down.text, "nobody asked for") || strstr(probe.down.text, "at once"), "%s",
+                  probe.down.text);
+    ck_assert_int_eq(probe.messages, 0);
+    probe_close(&probe);
+    void *sent;
+    pthread_join(thread, &sent);
+    close(server.listener);
+    ck_assert_uint_lt((size_t)sent, 32 << 20);
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *links = with_loop(suite_case(suite, "links", 30));
     tcase_add_test(links, messages_arrive_as_they_are);
+    tcase_add_test(links, tls_verifies_who_it_talks_to);
+    tcase_add_loop_test(links, a_hostile_redis_is_left, 0, (int)(sizeof wrong_answers / sizeof wrong_answers[0]));
     tcase_add_test(links, idle_links_stay_up);
     tcase_add_test(links, server_away_for_a_while);
     tcase_add_test(links, silent_link_is_dead_after_three_seconds);

@@ -75,7 +75,7 @@ static int connected(void) {
     struct buffer head = {0};
     buffer_text(&head, "HEAD\r\n\r\n");
     subscriber_open(subscribers, socket, &head, &(struct resume_ask){RESUME_ASK_FRESH, 0},
-                    &(struct grant){.open = true}, NULL, false);
+                    &(struct grant){.open = true}, NULL, false, NULL);
     buffer_free(&head);
     return client;
 }

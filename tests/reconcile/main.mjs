@@ -136,7 +136,7 @@ async function startFleet() {
         start('relay', number);
         start('dispatcher', number, '--lease', `${LEASE_S}s`, '--allow-egress', '127.0.0.0/8');
         // A subscriber comes back soon, and what it missed meanwhile is replayed: a reset would be our own doing.
-        start('gateway', number, '--listen', `127.0.0.1:${options['gateway-port'][number - 1]}`, '--retry', '250ms',
+        start('gateway', number, '--auth', 'none', '--listen', `127.0.0.1:${options['gateway-port'][number - 1]}`, '--retry', '250ms',
             '--max-replay', '20000');
     }
     await Promise.all(fleet.names().map((name) => fleet.ready(name)));

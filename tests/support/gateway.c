@@ -8,8 +8,15 @@ enum { SOON_MS = 30000 };
 
 struct gateway gateway_start(const char *const *arguments) {
     const char *all[40] = {"--listen", "127.0.0.1:0"};
+    bool auth = false;
+    size_t count = 2;
     for (size_t i = 0; arguments && arguments[i]; i++) {
-        all[2 + i] = arguments[i];
+        auth = auth || strcmp(arguments[i], "--auth") == 0;
+        all[count++] = arguments[i];
+    }
+    if (!auth) {
+        all[count++] = "--auth";
+        all[count++] = "none";
     }
     struct gateway gateway = {.daemon = daemon_start("rowbell-gateway", all)};
     daemon_wait_log(gateway.daemon, "stream_ready", SOON_MS);

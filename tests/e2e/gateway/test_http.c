@@ -7,7 +7,7 @@ START_TEST(requests_that_are_wrong) {
     fresh_database();
     struct gateway gateway = gateway_start(NULL);
     int port = gateway.port;
-    const char *tail = "Host: x\r\nConnection: close\r\n\r\n";
+    const char *tail = "Host: localhost\r\nConnection: close\r\n\r\n";
     const char *answer = request(port, "GET /events?tabel=posts HTTP/1.1\r\n%s", tail);
     check_has(answer, "HTTP/1.1 400 ");
     check_has(answer, "\"tabel\"");
@@ -43,8 +43,9 @@ START_TEST(cors_is_a_list) {
     struct sse_client *other = sse_open(gateway.port, "/events", "Origin: https://evil.example\r\n");
     sse_wait(other, "\nid: ", SOON_MS);
     ck_assert_ptr_null(strstr(sse_bytes(other), "Access-Control"));
-    const char *answer = request(gateway.port, "OPTIONS /events HTTP/1.1\r\nHost: x\r\nOrigin: https://a.example\r\n"
-                                               "Access-Control-Request-Method: GET\r\nConnection: close\r\n\r\n");
+    const char *answer =
+        request(gateway.port, "OPTIONS /events HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a.example\r\n"
+                              "Access-Control-Request-Method: GET\r\nConnection: close\r\n\r\n");
     check_has(answer, "\r\nAccess-Control-Allow-Headers: Last-Event-ID");
 }
 END_TEST
@@ -82,23 +83,27 @@ static void check_start(int expected, const char *const *arguments, const char *
 }
 
 START_TEST(starts_that_cannot_work) {
-    check_start(3, WITH("--listen", "127.0.0.1:0", "--database-url", "postgres://nobody@127.0.0.1:1/x"), "refused");
+    check_start(3,
+                WITH("--auth", "none", "--listen", "127.0.0.1:0", "--database-url", "postgres://nobody@127.0.0.1:1/x"),
+                "refused");
     const char *empty = fixture_empty_database();
-    check_start(4, WITH("--listen", "127.0.0.1:0", "--database-url", empty), "rowbell migrate");
+    check_start(4, WITH("--auth", "none", "--listen", "127.0.0.1:0", "--database-url", empty), "rowbell migrate");
     fresh_database();
     char wrong[300];
     snprintf(wrong, sizeof wrong, "postgres://postgres:wrong-password@127.0.0.1:%s/%s", PQport(db), PQdb(db));
-    check_start(3, WITH("--listen", "127.0.0.1:0", "--database-url", wrong), "password");
+    check_start(3, WITH("--auth", "none", "--listen", "127.0.0.1:0", "--database-url", wrong), "password");
     struct gateway gateway = gateway_start(NULL);
     char taken[40];
     snprintf(taken, sizeof taken, "127.0.0.1:%d", gateway.port);
-    check_start(1, WITH("--listen", taken), "address already in use");
-    check_start(2, WITH("--listen", "0.0.0.0:0"), "--allow-anonymous");
-    check_start(2, WITH("--listen", "localhost:80"), "--listen");
+    check_start(1, WITH("--auth", "none", "--listen", taken), "address already in use");
+    check_start(2, WITH("--listen", "127.0.0.1:0"), "--auth must be said");
+    check_start(2, WITH("--auth", "none", "--listen", "0.0.0.0:0"), "--allow-anonymous");
+    check_start(2, WITH("--auth", "none", "--listen", "localhost:80"), "--listen");
     check_start(2, WITH("--auth", "jwt"), "--auth jwt");
-    check_start(2, WITH("--redis-url", "http://x"), "--redis-url");
-    check_start(2, WITH("--cors-origin", "*"), "--cors-origin");
-    check_start(2, WITH("--ring", "0"), "--ring");
+    check_start(2, WITH("--auth", "none", "--redis-url", "http://x"), "--redis-url");
+    check_start(2, WITH("--auth", "none", "--trusted-proxy", "10.0.0.0/99"), "--trusted-proxy");
+    check_start(2, WITH("--auth", "none", "--cors-origin", "*"), "--cors-origin");
+    check_start(2, WITH("--auth", "none", "--ring", "0"), "--ring");
     check_start(2, WITH("--no-such-flag"), "--no-such-flag");
 }
 END_TEST

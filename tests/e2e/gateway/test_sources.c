@@ -4,8 +4,14 @@
 #include "common/stream_message.h"
 #include "tests/e2e/gateway/world.h"
 #include "tests/support/redis_server.h"
+#include "tests/support/stream_keys.h"
 #include <stdio.h>
 #include <string.h>
+
+static void sign(struct buffer *message, const char *channel) {
+    struct stream_keys keys = stream_keys_read(db);
+    ck_assert(stream_message_sign(message, &keys.keys[0], channel));
+}
 
 // What the dispatcher says after a commit, here one message an entry.
 static void publish_entry(void *arg, int64_t position, int64_t prev, const char *key) {
@@ -15,6 +21,7 @@ static void publish_entry(void *arg, int64_t position, int64_t prev, const char 
     stream_channel(channel, sizeof channel, sql_text(db, "select id from rowbell.installation"), 1);
     stream_message_begin(&message, prev, position, 1);
     stream_message_entry(&message, &(struct stream_entry){.name = "posts", .key = key, .op = "update"});
+    sign(&message, channel);
     redis_command(redis, "PUBLISH %s %b", channel, message.bytes, message.length);
     buffer_free(&message);
 }
@@ -92,6 +99,7 @@ START_TEST(a_message_larger_than_the_ring_loses_nothing) { // G5
     for (int i = 0; i < COUNT; i++) {
         stream_message_entry(&message, &(struct stream_entry){.name = "posts", .key = "p", .op = "update"});
     }
+    sign(&message, channel);
     redis_command(&redis, "PUBLISH %s %b", channel, message.bytes, message.length);
     wait_position(client, newest);
     ck_assert_int_eq(count_of(body_of(client), "event: change"), COUNT);

@@ -214,7 +214,7 @@ static long resident_kib(pid_t pid) {
 // An open stream, which is then left: by FIN, by RST, by a FIN with bytes that nobody read, or, where we may, without a
 // word: then only the next heartbeat finds nobody there.
 static void come_and_go(int port, int how) {
-    static const char request[] = "GET /events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n";
+    static const char request[] = "GET /events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n";
     struct sockaddr_in address = {
         .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

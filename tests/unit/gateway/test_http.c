@@ -1,4 +1,5 @@
 // The small pure parts of the HTTP side.
+#include "gateway/client_address.h"
 #include "gateway/cors.h"
 #include "gateway/drain.h"
 #include "gateway/events_endpoint.h"
@@ -118,6 +119,49 @@ START_TEST(drain_spreads_over_the_window) {
 }
 END_TEST
 
+static const struct {
+    const char *peer;
+    const char *forwarded; // the header's name
+    const char *values[3];
+    const char *client; // as it would be if it connected itself
+} forwards[] = {
+    {"198.41.0.4", "x-forwarded-for", {"8.8.8.8"}, "198.41.0.4"}, // not a proxy of ours: its word counts for nothing
+    {"10.0.0.1", "x-forwarded-for", {NULL}, "10.0.0.1"},
+    {"10.0.0.1", "x-forwarded-for", {"8.8.8.8"}, "8.8.8.8"},
+    {"10.0.0.1", "x-forwarded-for", {"1.1.1.1, 8.8.8.8 ,\t10.0.0.2"}, "8.8.8.8"},
+    {"10.0.0.1", "x-forwarded-for", {"1.1.1.1", "8.8.8.8", "10.0.0.2,10.0.0.3"}, "8.8.8.8"},
+    {"10.0.0.1", "x-forwarded-for", {"1.1.1.1, unknown"}, "10.0.0.1"}, // the last that is certain
+    {"10.0.0.1", "x-forwarded-for", {"1.1.1.1, , 10.0.0.2"}, "10.0.0.2"},
+    {"10.0.0.1", "x-forwarded-for", {"1.1.1.1", "unknown", "10.0.0.2"}, "10.0.0.2"},
+    {"10.0.0.1", "x-forwarded-for", {""}, "10.0.0.1"},
+    {"10.0.0.1", "x-forwarded-for", {"8.8.8.8:4711"}, "8.8.8.8"},
+    {"10.0.0.1", "x-forwarded-for", {"[2a00:1:2:3::1]:4711"}, "2a00:1:2:3:ffff::9"}, // one /64
+    {"10.0.0.1", "x-forwarded-for", {"::ffff:8.8.8.8"}, "8.8.8.8"},
+    {"::1", "x-forwarded-for", {"2a00:1:2:3::1"}, "2a00:1:2:3::"},
+    {"10.0.0.1", "forwarded", {"for=1.1.1.1, for=8.8.8.8;proto=https"}, "8.8.8.8"},
+    {"10.0.0.1", "forwarded", {"proto=http; FOR=\"[2a00:1:2:3::1]:47\""}, "2a00:1:2:3::"},
+    {"10.0.0.1", "forwarded", {"for=\"1.1.1.1, for=8.8.8.8"}, "8.8.8.8"}, // a quote that is never closed
+    {"10.0.0.1", "forwarded", {"for=_hidden"}, "10.0.0.1"},
+    {"10.0.0.1", "forwarded", {"by=1.1.1.1"}, "10.0.0.1"},
+};
+
+START_TEST(the_client_behind_the_proxies) {
+    const char *ours[] = {"10.0.0.0/8", "::1"};
+    struct egress_policy trusted, none = {0};
+    ck_assert(egress_policy_init(&trusted, &(struct config_list){.items = ours, .count = 2}, NULL));
+    struct http_request request = {.header_count = 1};
+    request.headers[0] = (struct http_header){"x-other", "9.9.9.9"};
+    for (int i = 0; i < 3 && forwards[_i].values[i]; i++) {
+        request.headers[request.header_count++] = (struct http_header){forwards[_i].forwarded, forwards[_i].values[i]};
+    }
+    struct client_address client = client_address_of(forwards[_i].peer, &trusted, forwards[_i].forwarded, &request);
+    struct client_address expected = client_address_of(forwards[_i].client, &none, "x-forwarded-for", &request);
+    ck_assert_mem_eq(client.bytes, expected.bytes, sizeof client.bytes);
+    ck_assert(client.is_public == expected.is_public);
+    egress_policy_close(&trusted);
+}
+END_TEST
+
 void http_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "http", 10);
     tcase_add_loop_test(tcase, accept_header, 0, sizeof accepts / sizeof accepts[0]);
@@ -125,4 +169,5 @@ void http_tests(Suite *suite) {
     tcase_add_test(tcase, cors_answers_listed_origins_only);
     tcase_add_test(tcase, table_filter_names);
     tcase_add_test(tcase, drain_spreads_over_the_window);
+    tcase_add_loop_test(tcase, the_client_behind_the_proxies, 0, (int)(sizeof forwards / sizeof forwards[0]));
 }

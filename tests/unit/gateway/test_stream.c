@@ -333,6 +333,72 @@ START_TEST(random_losses_end_in_the_log) {
 }
 END_TEST
 
+// Any login may NOTIFY rowbell_stream, and who reaches Redis may repeat what he has seen there.
+START_TEST(a_storm_of_hints_costs_a_read_now_and_then) {
+    setup(100, 1);
+    pass(0);
+    append(1010);
+    offer(1);
+    pass(STREAM_CHECK_MS);
+    size_t reads = world.reads;
+    for (int i = 0; i < 10000; i++) {
+        stream_hint(world.stream, INT64_MAX);
+        stream_offer(world.stream, &(struct stream_entry){.position = 1005, .prev = 1004, .name = "t", .op = "update"});
+        if (i % 10 == 0) {
+            stream_tick(world.stream); // more of them come while it is read
+        } else {
+            pass(1);
+        }
+    }
+    ck_assert_uint_le(world.reads - reads, 10 + 9000 / STREAM_POLL_MS + 9000 / STREAM_CHECK_MS + 2);
+    // What is true is found all the same, and soon.
+    append(1020);
+    stream_hint(world.stream, 1020);
+    pass(STREAM_POLL_MS);
+    check_ring_is_the_logs_end();
+    ck_assert_uint_eq(world.rewound, 0);
+    teardown();
+}
+END_TEST
+
+START_TEST(hints_that_are_true_are_followed_at_once) {
+    setup(2000, 1);
+    pass(0);
+    for (int i = 0; i < 1000; i++) {
+        append(log_newest() + 10);
+        stream_hint(world.stream, log_newest());
+        pass(1);
+        check_ring_is_the_logs_end();
+    }
+    teardown();
+}
+END_TEST
+
+// A message of before the failover, kept by somebody, goes on from the head that the log was cut back to.
+START_TEST(what_a_failover_took_back_is_not_brought_back) {
+    setup(100, 3);
+    append(1010);
+    append(1012);
+    pass(0);
+    struct stream_entry lost = source_memory_at(world.source, 3);
+    struct stream_entry copy = {
+        .position = lost.position, .prev = lost.prev, .name = "t", .key = "lost", .op = "update"};
+    source_memory_take_back(world.source, 3);
+    pass(STREAM_CHECK_MS + STREAM_LAG_MS + STREAM_CHECK_MS);
+    ck_assert_uint_eq(world.rewound, 1);
+    for (int i = 0; i < 100; i++) {
+        stream_offer(world.stream, &copy);
+        pass(STREAM_CHECK_MS);
+    }
+    ck_assert_uint_eq(world.rewound, 1); // nobody was reset again
+    check_ring_is_the_logs_end();
+    append(1000 + 60000000);
+    offer(3);
+    check_ring_is_the_logs_end();
+    teardown();
+}
+END_TEST
+
 void stream_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "stream", 30);
     tcase_add_test(tcase, starts_with_as_much_as_the_ring_holds);
@@ -346,5 +412,8 @@ void stream_tests(Suite *suite) {
     tcase_add_test(tcase, a_log_that_ends_early_is_believed_when_it_lasts);
     tcase_add_test(tcase, nothing_held_any_more_resets_to_the_logs_end);
     tcase_add_test(tcase, away_for_longer_than_the_log_keeps_is_expired);
+    tcase_add_test(tcase, a_storm_of_hints_costs_a_read_now_and_then);
+    tcase_add_test(tcase, hints_that_are_true_are_followed_at_once);
+    tcase_add_test(tcase, what_a_failover_took_back_is_not_brought_back);
     tcase_add_loop_test(tcase, random_losses_end_in_the_log, 0, 30);
 }

@@ -273,6 +273,35 @@ START_TEST(a_notify_wakes_at_once_and_is_not_forgotten_while_busy) {
 }
 END_TEST
 
+// Any login may NOTIFY rowbell_events.
+START_TEST(a_storm_of_notifies_costs_a_pass_now_and_then) {
+    start(false);
+    lingers();
+    falls_asleep();
+    ends(WAIT);
+    int passes = 0;
+    uint64_t due_ms = UINT64_MAX;
+    for (int i = 0; i < 10000; i++) { // 10 s
+        fake.now_ms++;
+        if (fake.in_flight == WAIT)
+            fake.in_flight = NOTHING; // a wait is replaced
+        if (fake.now_ms >= due_ms)
+            relay_on_timer(&relay);
+        else
+            relay_on_wake(&relay);
+        if (fake.in_flight == LIST)
+            list_ends(0);
+        if (fake.in_flight == PASS) {
+            pass_ends(0, NULL);
+            passes++;
+        }
+        due_ms = fake.in_flight == WAIT ? fake.now_ms + fake.wait_ms : due_ms;
+    }
+    ck_assert_int_gt(passes, 20);
+    ck_assert_int_le(passes, 20 + 10000 / 50 + 1);
+}
+END_TEST
+
 START_TEST(one_bad_row_leaves_the_others_in_the_same_pass) {
     start(false);
     pass_ends(0, "23514");
@@ -637,6 +666,7 @@ static void add_tests(Suite *suite) {
         passes_follow_each_other_while_batches_are_full,
         lingers_and_keeps_writers_silent_only_while_events_come_close_together,
         what_a_pass_leaves_is_for_the_pass_that_follows_at_once,
+        a_storm_of_notifies_costs_a_pass_now_and_then,
         one_bad_row_leaves_the_others_in_the_same_pass,
         a_slow_condition_counts_against_its_own_subscription,
         a_fault_of_the_system_while_conditions_are_examined_counts_against_nobody,
