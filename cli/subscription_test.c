@@ -72,6 +72,10 @@ static bool read_endpoint(struct test *test, const PGresult *row) {
     struct error error = {0};
     if (strcmp(PQgetvalue(row, 0, 0), "webhook") != 0)
         return step(test, false, "settings", "it is no webhook but of kind %s", PQgetvalue(row, 0, 0));
+    if (PQgetvalue(row, 0, 5)[0] != 't')
+        return step(test, false, "settings",
+                    "its headers or its client key may be credentials, which this login may not read: connect as the "
+                    "schema's owner");
     json_object *secrets = json_tokener_parse(PQgetvalue(row, 0, 2));
     int count = json_object_is_type(secrets, json_type_array) ? (int)json_object_array_length(secrets) : 0;
     char **stored = memory_alloc((size_t)(count + 1) * sizeof(*stored));
