@@ -25,7 +25,7 @@ grant execute on function rowbell.search_documents to rowbell_app, rowbell_index
 
 grant select on rowbell.migrations to rowbell_relay, rowbell_dispatcher, rowbell_gateway, rowbell_operator;
 
-grant select, update on rowbell.events to rowbell_relay;
+grant select, update (fanned_out_at, fanout, fanout_via, fanout_attempts, retry_at, poisoned_at, last_error) on rowbell.events to rowbell_relay;
 grant select, insert, update, delete on rowbell.events_set_aside to rowbell_relay;
 grant select on rowbell.event_types, rowbell.routes, rowbell.status to rowbell_relay;
 -- Not settings and secrets.
@@ -73,7 +73,7 @@ grant select on rowbell.events, rowbell.events_set_aside, rowbell.event_types, r
   rowbell.subscription_health, rowbell.index_walks, rowbell.status to rowbell_operator;
 grant select (id, name, kind, state, types, scope, condition, "coalesce", ordered, created_at, owner) on rowbell.subscriptions to rowbell_operator;
 grant select (subscription_id, name, key, scope, language, event_seq, indexed_at) on rowbell.search to rowbell_operator;
-grant select (id, wake, timeline, system_identifier, most_per_owner) on rowbell.installation to rowbell_operator;
+grant select (id, wake, timeline, system_identifier, event_bytes, most_per_owner) on rowbell.installation to rowbell_operator;
 grant execute on function rowbell.administer, rowbell.all_scopes, rowbell.declare_type, rowbell.requeue_events, rowbell.cancel_event,
   rowbell.prune_events, rowbell.prune_attempts, rowbell.prune_stream_log, rowbell.set_wake, rowbell.doctor, rowbell.subscription_settings,
   rowbell.subscription_secrets, rowbell.subscription_sealed_secrets, rowbell.secret_parts to rowbell_operator;

@@ -17,8 +17,8 @@ create or replace function rowbell.declare_type_as(caller name, arguments jsonb)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   new_type    constant text := arguments ->> 'type';
-  description constant text := coalesce(arguments ->> 'description', '');
-  webhook     constant boolean := coalesce((arguments ->> 'webhook')::boolean, false);
+  new_description constant text := coalesce(arguments ->> 'description', '');
+  new_webhook constant boolean := coalesce((arguments ->> 'webhook')::boolean, false);
   declared    rowbell.event_types;
   most        int;
 begin
@@ -38,7 +38,7 @@ begin
       raise exception 'rowbell.declare_type: role % has declared % types, as many as it may', quote_ident(caller), most
         using errcode = 'configuration_limit_exceeded', hint = 'The limit is rowbell.installation.most_per_owner.';
     end if;
-    insert into rowbell.event_types (type, description, webhook, owner) values (new_type, description, webhook, caller)
+    insert into rowbell.event_types (type, description, webhook, owner) values (new_type, new_description, new_webhook, caller)
       on conflict (type) do nothing;
     select * into declared from rowbell.event_types t where t.type = new_type;
   end if;
@@ -46,12 +46,12 @@ begin
     raise exception 'rowbell.declare_type: % is a row change of a published table', quote_literal(new_type)
       using errcode = 'duplicate_object', hint = 'Choose another name for the domain event.';
   end if;
-  if (declared.description, declared.webhook) is distinct from (description, webhook) then
+  if (declared.description, declared.webhook) is distinct from (new_description, new_webhook) then
     if not rowbell.may_manage(caller, declared.owner) then
       raise exception 'rowbell.declare_type: % was declared by another role', quote_literal(new_type)
         using errcode = 'insufficient_privilege', hint = 'Whether its events may leave by webhook is for its owner to say, or for an operator.';
     end if;
-    update rowbell.event_types t set description = declare_type_as.description, webhook = declare_type_as.webhook where t.id = declared.id;
+    update rowbell.event_types t set description = new_description, webhook = new_webhook where t.id = declared.id;
   end if;
   return to_jsonb(declared.id);
 end $$;
