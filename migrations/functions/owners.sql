@@ -42,8 +42,8 @@ declare
 begin
   if found_row.id is null then
     raise exception 'rowbell: there is no subscription named %', coalesce(quote_literal(name), 'NULL') using errcode = 'undefined_object',
-      hint = case when not rowbell.is_operator(caller)
-                  then format('If there is one, it belongs to another role: see rowbell.set_subscription_owner. You are %I.', caller) end;
+      hint = case when rowbell.is_operator(caller) then 'See rowbell subscription list.'
+                  else format('If there is one, it belongs to another role than %I: see rowbell.set_subscription_owner.', caller) end;
   end if;
   return found_row;
 end $$;
