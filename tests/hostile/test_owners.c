@@ -41,7 +41,7 @@ static void expect_error(PGconn *conn, const char *sql, const char *sqlstate) {
 
 static void expect(PGconn *conn, const char *sql, const char *text) {
     const char *got = sql_text(conn, sql);
-    ck_assert_msg(strcmp(got, text) == 0, "'%s' instead of '%s': %s", got, text, sql);
+    ck_assert_msg(strcmp(got, text) == 0, "'%.300s' instead of '%.300s': %s", got, text, sql);
 }
 
 // Everything that a role can call about a subscription, as somebody who may not: what it answers, or an SQLSTATE.
