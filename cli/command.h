@@ -49,6 +49,7 @@ bool run_index_rebuild(struct cli *cli, struct error *ret_error);
 bool run_index_status(struct cli *cli, struct error *ret_error);
 bool run_subscription_add_webhook(struct cli *cli, struct error *ret_error);
 bool run_subscription_set(struct cli *cli, struct error *ret_error);
+bool run_subscription_set_owner(struct cli *cli, struct error *ret_error);
 bool run_subscription_rotate_secret(struct cli *cli, struct error *ret_error);
 bool run_subscription_test(struct cli *cli, struct error *ret_error);
 bool run_subscription_list(struct cli *cli, struct error *ret_error);

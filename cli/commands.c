@@ -23,7 +23,8 @@ static const struct command_option publish_options[] = {
 // What can be set when an endpoint is added, and later.
 #define WEBHOOK_OPTIONS                                                                                                \
     {"type", "PATTERN", "events to send: posts.update, 'posts.*', '*'; repeat it for more"},                           \
-        {"scope", "SCOPE", "only events of this scope"},                                                               \
+        {"scope", "SCOPE",                                                                                             \
+         "only events of this scope; without it every scope's, for which the right all_scopes is needed"},             \
         {"condition", "JSONPATH", "only events whose data it is true for, such as '$.plan == \"pro\"'"},               \
         {"retry", "1s,5s,5m", "delays between attempts, instead of 5s,5m,30m,2h,5h,10h,14h,20h,24h"},                  \
         {"deadline", "20s", "how long one request may take in all, at most 20s"},                                      \
@@ -53,7 +54,7 @@ static const struct command_option index_options[] = {
     {"columns", "A,B", "columns to index, instead of all; with postgres the first one weighs most"},
     {"language", "NAME", "postgres: how words are read: simple (default), english, german, ..."},
     {"index", "NAME", "the engine's index of each table, such as app-{table} ({table})"},
-    {"scope", "SCOPE", "only rows of this scope"},
+    {"scope", "SCOPE", "only rows of this scope; without it every scope's, for which the right all_scopes is needed"},
     {"authorization-file", "FILE", "its first line is the Authorization header for the engine (- for standard input)"},
     {"max-in-flight", "N", "changes in one batch, 1 to 1000 (200)"},
     {"allow-http", NULL, "the URL may be http: instead of https:"},
@@ -198,6 +199,8 @@ const struct command commands[] = {
     {"subscription pause", "NAME", 1, 1, "Hold its jobs until it is resumed", NULL, run_subscription_pause},
     {"subscription set", "NAME", 1, 1, "Change an endpoint; what is not given stays as it is", set_options,
      run_subscription_set},
+    {"subscription set-owner", "NAME ROLE", 2, 2,
+     "Give a subscription to another role, whose members may then change it", NULL, run_subscription_set_owner},
     {"subscription rotate-secret", "NAME", 1, 1, "Sign with a new secret, and with the old one for a while",
      rotate_secret_options, run_subscription_rotate_secret},
     {"subscription test", "NAME", 1, 1, "Send a signed test event from here, and explain every step", test_options,

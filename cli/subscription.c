@@ -52,6 +52,24 @@ static bool change(struct cli *cli, const struct db_statement *statement, const 
     return found;
 }
 
+bool run_subscription_set_owner(struct cli *cli, struct error *ret_error) {
+    PGresult *result;
+    if (!cli_connect(cli, CONNECT_FOR_WORK, ret_error) ||
+        !cli_query(cli, &sql_subscription_set_owner, 2, cli->arguments, &result, ret_error))
+        return false;
+    bool found = PQgetvalue(result, 0, 0)[0] == 't' || no_such_subscription(cli, ret_error);
+    PQclear(result);
+    if (found && cli->json) {
+        json_object *json = json_object_new_object();
+        json_object_object_add(json, "name", json_object_new_string(cli->arguments[0]));
+        json_object_object_add(json, "owner", json_object_new_string(cli->arguments[1]));
+        output_json(json);
+    } else if (found) {
+        printf("subscription %s belongs to %s\n", cli->arguments[0], cli->arguments[1]);
+    }
+    return found;
+}
+
 bool run_subscription_remove(struct cli *cli, struct error *ret_error) {
     return change(cli, &sql_subscription_remove, NULL, "and its jobs were removed", ret_error);
 }

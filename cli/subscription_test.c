@@ -72,6 +72,10 @@ static bool read_endpoint(struct test *test, const PGresult *row) {
     struct error error = {0};
     if (strcmp(PQgetvalue(row, 0, 0), "webhook") != 0)
         return step(test, false, "settings", "it is no webhook but of kind %s", PQgetvalue(row, 0, 0));
+    if (PQgetvalue(row, 0, 5)[0] != 't')
+        return step(test, false, "settings",
+                    "its headers or its client key may be credentials, which this login may not read: connect as the "
+                    "schema's owner");
     json_object *secrets = json_tokener_parse(PQgetvalue(row, 0, 2));
     int count = json_object_is_type(secrets, json_type_array) ? (int)json_object_array_length(secrets) : 0;
     char **stored = memory_alloc((size_t)(count + 1) * sizeof(*stored));
@@ -81,7 +85,7 @@ static bool read_endpoint(struct test *test, const PGresult *row) {
         readable &= stored[i] != NULL;
     }
     bool ok = readable ? webhook_endpoint_init(&test->endpoint, PQgetvalue(row, 0, 1), stored, count,
-                                               PQgetvalue(row, 0, 5), &test->keys, false, &error)
+                                               PQgetvalue(row, 0, 6), &test->keys, false, &error)
                        : error_set(&error, ERROR_SQL,
                                    "secret: it is stored unsealed, and this login may not read it: seal it (rowbell "
                                    "secrets rekey), or connect as the schema's owner");
@@ -221,7 +225,7 @@ static void send_event(struct test *test, const PGresult *row) {
                            .id = id, .type = "rowbell.test", .timestamp = PQgetvalue(row, 0, 4), .data = data.bytes});
     const char *list[HTTP_CALL_MAX_HEADERS + 1];
     struct http_call call =
-        webhook_endpoint_call(&test->endpoint, id, strtoll(PQgetvalue(row, 0, 6), NULL, 10), &body, &headers, list);
+        webhook_endpoint_call(&test->endpoint, id, strtoll(PQgetvalue(row, 0, 7), NULL, 10), &body, &headers, list);
     test->done = false;
     http_client_send(client, &call, on_answer, test);
     while (!test->done)

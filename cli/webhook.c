@@ -330,6 +330,8 @@ static bool read_unset(void *arg, const char *name) {
     for (size_t i = 0; i < sizeof(unsettables) / sizeof(*unsettables); i++) {
         if (strcmp(unsettables[i].name, name) != 0)
             continue;
+        if (strcmp(name, "scope") == 0)
+            json_object_object_add(reading->json, "all_scopes", json_object_new_boolean(true));
         for (int k = 0; k < 2 && unsettables[i].keys[k] != NULL; k++) {
             if (json_object_object_get_ex(reading->json, unsettables[i].keys[k], NULL))
                 return error_set(reading->error, ERROR_USAGE, "--unset %s: it is set by the same command", name);

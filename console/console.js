@@ -360,7 +360,7 @@ const views = {
           ? action({ label: "Pause", says: "Its jobs are held until it is resumed.", command: "subscription pause", args: [it.name], result: () => "It is paused." })
           : action({ label: "Resume", says: "It is sent to again, held jobs first.", command: "subscription resume", args: [it.name], result: () => "It is active." }))),
       make("section", {}, record([
-        ["kind", it.kind], ["types", it.types], ["scope", it.scope], ["ordered", it.ordered ? "one at a time for each subject" : "no"], ["signs with", it.signs_with],
+        ["kind", it.kind], ["types", it.types], ["scope", it.scope], ["owner", it.owner], ["ordered", it.ordered ? "one at a time for each subject" : "no"], ["signs with", it.signs_with],
         ["jobs", make("span", {}, filtered(`${count(it.open)} open`, "jobs", { subscription: it.name }), `, ${count(it.waiting)} waiting, ${count(it.held)} held, ${count(it.poisoned)} poisoned`)],
         ["last success", when(it.last_success_at)], ["last failure", when(it.last_failure_at)],
         ...(it.failing_since ? [["failing since", when(it.failing_since)]] : []), ...(it.last_error ? [["last error", it.last_error]] : []),

@@ -1,30 +1,37 @@
--- Least privilege: what each kind of program needs and nothing more. Skipped by `migrate --no-roles`.
-revoke all on all tables in schema rowbell from public;
-revoke all on all sequences in schema rowbell from public;
-revoke all on all functions in schema rowbell from public;
-revoke create on schema rowbell from public;
+-- Least privilege: what each group of roles needs and nothing more. Skipped by `migrate --no-roles`. functions/closed.sql, before this,
+-- closed all to everybody. tests/hostile/rights.txt lists what comes of it.
+
+-- What is granted below is all that there is, whatever an earlier version granted.
+revoke all on all tables in schema rowbell from rowbell_app, rowbell_record, rowbell_publish, rowbell_subscribe, rowbell_index,
+  rowbell_relay, rowbell_dispatcher, rowbell_gateway, rowbell_operator;
+revoke all on all sequences in schema rowbell from rowbell_app, rowbell_record, rowbell_publish, rowbell_subscribe, rowbell_index,
+  rowbell_relay, rowbell_dispatcher, rowbell_gateway, rowbell_operator;
+revoke all on all functions in schema rowbell from rowbell_app, rowbell_record, rowbell_publish, rowbell_subscribe, rowbell_index,
+  rowbell_relay, rowbell_dispatcher, rowbell_gateway, rowbell_operator;
+-- Also the functions that publish makes later.
+alter default privileges revoke execute on functions from public;
 grant usage on schema rowbell to public;
 
--- The way in for what depends on its caller: each call checks the caller's EXECUTE on the function that it is named after.
-grant insert (name, arguments), select (result) on rowbell.calls to public;
+-- Applications: functions, no table.
+grant execute on function rowbell.record, rowbell.declare_type, rowbell.receipt_status, rowbell.stream_reached to rowbell_record;
+-- publish needs this grant, and works only for the owner of a table.
+grant execute on function rowbell.publish, rowbell.unpublish to rowbell_publish;
+-- What these change belongs to the caller.
+grant execute on function rowbell.add_webhook, rowbell.set_webhook, rowbell.rotate_secret to rowbell_subscribe, rowbell_operator;
+grant execute on function rowbell.set_subscription_state, rowbell.remove_subscription, rowbell.set_subscription_owner, rowbell.replay,
+  rowbell.requeue_jobs, rowbell.retry_job, rowbell.cancel_job, rowbell.attempt_log to rowbell_subscribe, rowbell_index, rowbell_operator;
+grant execute on function rowbell.add_index, rowbell.rebuild_index to rowbell_index, rowbell_operator;
+grant execute on function rowbell.search_documents to rowbell_app, rowbell_index, rowbell_operator;
 
--- Applications: the functions, no table. publish needs this grant, and works only for the owner of a table.
-grant execute on function rowbell.publish(regclass, name, name, name[], name[], text, boolean), rowbell.unpublish(regclass) to rowbell_publish;
--- These read the catalog, or tell of the caller's own tables.
-grant execute on function rowbell.publish_triggers(int, oid), rowbell.publish_relations(oid), rowbell.published_now(oid[]),
-  rowbell.follow_ddl(boolean), rowbell.event_id(timestamptz, bigint), rowbell.event_seq(uuid) to public;
-grant execute on function rowbell.record(text, text, jsonb, text), rowbell.declare_type(text, text, boolean),
-  rowbell.add_webhook(text, text, text[], text, jsonb), rowbell.remove_subscription(text),
-  rowbell.set_webhook(text, jsonb), rowbell.rotate_secret(text, interval, text), rowbell.set_subscription_state(text, text)
-  to rowbell_app, rowbell_operator;
-grant execute on function rowbell.seal_place(text) to rowbell_app, rowbell_operator;
-grant execute on function rowbell.subscription_secrets(text), rowbell.subscription_sealed_secrets(text), rowbell.secret_parts(text) to rowbell_operator;
+grant select on rowbell.migrations to rowbell_relay, rowbell_dispatcher, rowbell_gateway, rowbell_operator;
+grant execute on function rowbell.seal_place to rowbell_subscribe, rowbell_index, rowbell_operator;
 
-grant select on rowbell.migrations, rowbell.installation to rowbell_relay, rowbell_dispatcher, rowbell_gateway, rowbell_operator;
-
-grant select, update on rowbell.events to rowbell_relay;
+grant select, update (fanned_out_at, fanout, fanout_via, fanout_attempts, retry_at, poisoned_at, last_error) on rowbell.events to rowbell_relay;
 grant select, insert, update, delete on rowbell.events_set_aside to rowbell_relay;
-grant select on rowbell.event_types, rowbell.subscriptions, rowbell.routes, rowbell.status to rowbell_relay;
+grant select on rowbell.event_types, rowbell.routes, rowbell.status to rowbell_relay;
+-- Not settings and secrets.
+grant select (id, name, kind, state, types, scope, condition, condition_aside, "coalesce", ordered, created_at, owner) on rowbell.subscriptions
+  to rowbell_relay;
 grant select, insert on rowbell.jobs, rowbell.jobs_waiting to rowbell_relay;   -- select: for RETURNING
 grant select on sequence rowbell.events_seq_seq to rowbell_relay;
 grant execute on function rowbell.condition_alone(jsonb, jsonpath), rowbell.condition_key(int, jsonpath), rowbell.condition_data(rowbell.events),
@@ -32,13 +39,14 @@ grant execute on function rowbell.condition_alone(jsonb, jsonpath), rowbell.cond
 
 grant select on rowbell.events, rowbell.events_set_aside, rowbell.event_types, rowbell.subscriptions, rowbell.streams, rowbell.status
   to rowbell_dispatcher;
+grant select (id) on rowbell.installation to rowbell_dispatcher, rowbell_gateway;
 grant update (state) on rowbell.subscriptions to rowbell_dispatcher;
 grant select, insert, update, delete on rowbell.jobs, rowbell.jobs_waiting, rowbell.subscription_state to rowbell_dispatcher;
 grant select, insert on rowbell.attempts, rowbell.stream_log to rowbell_dispatcher;
 grant update (timeline, system_identifier) on rowbell.streams to rowbell_dispatcher;
 grant execute on function rowbell.hold_jobs(int), rowbell.event_id(timestamptz, bigint), rowbell.alert(text, text, jsonb) to rowbell_dispatcher;
 grant execute on function rowbell.prune_events(bigint, bigint, int), rowbell.prune_attempts(bigint, int),
-  rowbell.prune_stream_log(bigint, int) to rowbell_dispatcher, rowbell_operator;
+  rowbell.prune_stream_log(bigint, int) to rowbell_dispatcher;
 grant execute on function rowbell.prune_orphans(int), rowbell.disable_failing(bigint), rowbell.unblock_subjects(int),
   rowbell.alert_backlog(bigint, bigint), rowbell.list_set_aside(bigint, int), rowbell.follow_failover() to rowbell_dispatcher;
 -- Index subscriptions. The tables that they cover are the application's: grant select on them to rowbell_dispatcher.
@@ -59,23 +67,20 @@ grant execute on function rowbell.index_read(int, bigint[]), rowbell.index_read_
   rowbell.capture_key_sql(oid, name[], text), rowbell.capture_plain_type(oid), rowbell.capture_text_sql(pg_attribute, text, text),
   rowbell.text_of(anyelement), rowbell.column_is(oid, name, oid) to rowbell_dispatcher;
 
-grant execute on function rowbell.add_index(text, text[], text, jsonb), rowbell.rebuild_index(text),
-  rowbell.search_documents(text, text, int) to rowbell_app, rowbell_operator;
-
 grant select on rowbell.streams, rowbell.stream_log to rowbell_gateway;
 -- The keys of messages on Redis: who signs and who checks, nobody else.
 grant select on rowbell.stream_keys to rowbell_dispatcher, rowbell_gateway;
-grant execute on function rowbell.stream_signing_key() to rowbell_dispatcher;
-grant execute on function rowbell.rotate_stream_key(boolean) to rowbell_operator;
-grant execute on function rowbell.receipt_status(text) to rowbell_gateway, rowbell_app, rowbell_operator;
-grant execute on function rowbell.stream_reached(bigint) to rowbell_app;
-grant execute on function rowbell.receipt() to public;   -- it tells a writer about its own transaction
+grant execute on function rowbell.stream_signing_key to rowbell_dispatcher;
+grant execute on function rowbell.receipt_status to rowbell_gateway, rowbell_operator;
 
-grant select on all tables in schema rowbell to rowbell_operator;
-revoke select on rowbell.subscriptions, rowbell.installation, rowbell.stream_keys from rowbell_operator;
-grant select (id, name, kind, state, types, scope, condition, condition_aside, "coalesce", ordered, settings, created_at, seal_id)
-  on rowbell.subscriptions to rowbell_operator;
-grant select (id, wake) on rowbell.installation to rowbell_operator;
-grant execute on function rowbell.requeue_events(bigint[], timestamptz, timestamptz, boolean, int),
-  rowbell.requeue_jobs(text, bigint[], timestamptz, timestamptz, boolean, text[], int), rowbell.retry_job(text, bigint),
-  rowbell.cancel_job(text, bigint), rowbell.cancel_event(bigint), rowbell.replay(text, timestamptz, timestamptz, bigint, int, boolean), rowbell.set_wake(text), rowbell.attempt_log(text, text, int), rowbell.doctor() to rowbell_operator;
+-- People. Not: secrets, the values of headers and client keys (subscription_health shows settings without them), documents of indexes.
+grant select on rowbell.events, rowbell.events_set_aside, rowbell.event_types, rowbell.published, rowbell.routes, rowbell.jobs,
+  rowbell.jobs_waiting, rowbell.job_states, rowbell.attempts, rowbell.streams, rowbell.stream_log, rowbell.subscription_state,
+  rowbell.subscription_health, rowbell.index_walks, rowbell.status to rowbell_operator;
+grant select (id, name, kind, state, types, scope, condition, condition_aside, "coalesce", ordered, created_at, owner, seal_id) on rowbell.subscriptions
+  to rowbell_operator;
+grant select (subscription_id, name, key, scope, language, event_seq, indexed_at) on rowbell.search to rowbell_operator;
+grant select (id, wake, timeline, system_identifier, event_bytes, most_per_owner) on rowbell.installation to rowbell_operator;
+grant execute on function rowbell.administer, rowbell.all_scopes, rowbell.declare_type, rowbell.requeue_events, rowbell.cancel_event,
+  rowbell.prune_events, rowbell.prune_attempts, rowbell.prune_stream_log, rowbell.rotate_stream_key, rowbell.set_wake, rowbell.doctor, rowbell.subscription_settings,
+  rowbell.subscription_secrets, rowbell.subscription_sealed_secrets, rowbell.secret_parts to rowbell_operator;

@@ -1,12 +1,12 @@
--- Roles: an owner nobody logs in as, and one group for each kind of program. Skipped by `migrate --no-roles`.
--- Roles belong to the cluster and are shared by its databases. Grant the groups to the logins of your programs:
+-- Roles: an owner nobody logs in as, one group for each kind of program, and one for each right of applications. Skipped by
+-- `migrate --no-roles`. Roles belong to the cluster and are shared by its databases. Grant the groups to the logins of your programs:
 --   grant rowbell_relay to relay_login;
 do $$
 declare
   role_name text;
 begin
-  foreach role_name in array array['rowbell_owner', 'rowbell_app', 'rowbell_publish', 'rowbell_relay', 'rowbell_dispatcher',
-                                   'rowbell_gateway', 'rowbell_operator'] loop
+  foreach role_name in array array['rowbell_owner', 'rowbell_app', 'rowbell_record', 'rowbell_publish', 'rowbell_subscribe', 'rowbell_index',
+                                   'rowbell_relay', 'rowbell_dispatcher', 'rowbell_gateway', 'rowbell_operator'] loop
     begin
       if to_regrole(role_name) is null then
         execute format('create role %I nologin', role_name);
@@ -14,6 +14,16 @@ begin
     exception when duplicate_object or unique_violation then
       null;   -- another database of this cluster was migrated at the same moment
     end;
+  end loop;
+  -- The usual rights of an application, in one group.
+  foreach role_name in array array['rowbell_record', 'rowbell_subscribe'] loop
+    if not pg_has_role('rowbell_app', role_name, 'member') then
+      begin
+        execute format('grant %I to rowbell_app', role_name);
+      exception when unique_violation then
+        null;
+      end;
+    end if;
   end loop;
   -- Since PostgreSQL 16 who makes a role is a member that may not use it.
   if not pg_has_role(current_user, 'rowbell_owner', case when current_setting('server_version_num')::int >= 160000 then 'set' else 'member' end) then

@@ -20,8 +20,8 @@ home as (
     from pg_namespace n where n.nspname = 'rowbell'),
 ours as (
   select r.* from pg_roles r cross join settings s
-   where s.roles and r.rolname in ('rowbell_owner', 'rowbell_app', 'rowbell_relay', 'rowbell_dispatcher', 'rowbell_gateway',
-                                   'rowbell_operator')),
+   where s.roles and r.rolname in ('rowbell_owner', 'rowbell_app', 'rowbell_record', 'rowbell_publish', 'rowbell_subscribe', 'rowbell_index',
+                                   'rowbell_relay', 'rowbell_dispatcher', 'rowbell_gateway', 'rowbell_operator')),
 -- Everything in the schema, with its owner. What belongs to a table (its row type, indexes, TOAST) has the table's owner.
 objects as (
   select case c.relkind when 'v' then 'view' when 'm' then 'materialized view' when 'S' then 'sequence' when 'f' then 'foreign table'

@@ -128,6 +128,10 @@ begin atomic
          format('rowbell subscription set %1$s --condition ...; rowbell subscription resume %1$s; rowbell requeue jobs --subscription %1$s', s.name)
     from rowbell.subscriptions s where s.condition_aside
   union all
+  select 'owner is gone', 'subscription ' || s.name, 'role ' || quote_ident(s.owner) || ' does not exist: only operators may change it',
+         format('rowbell subscription set-owner %s ROLE', s.name)
+    from rowbell.subscriptions s where not exists (select from pg_roles r where r.rolname = s.owner)
+  union all
   select 'lock in other hands', 'pid ' || f.pid, f.holder || case when f.application <> '' then ' ' || f.application else '' end || ' stops ' || f.stops,
          format('select pg_terminate_backend(%s), and ask %I why', f.pid, f.holder)
     from rowbell.foreign_locks() f

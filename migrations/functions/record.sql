@@ -1,30 +1,59 @@
 -- Domain events: facts that no single row shows, such as supplier.connected.
 
+-- Declares a type, which belongs to the caller; its owner and operators may change it. Said again with nothing new, by whomever, it
+-- changes nothing.
 create or replace function rowbell.declare_type(type text, description text default '', webhook boolean default false)
-returns int language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_variable
+returns int language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-  declared int;
+  answer jsonb;
 begin
-  if type is null or type = '' or type ~ '[\s*]' or length(type) > 200 then
+  insert into rowbell.calls (name, arguments)
+    values ('declare_type', jsonb_build_object('type', type, 'description', coalesce(description, ''), 'webhook', coalesce(webhook, false)))
+    returning result into answer;
+  return answer::int;
+end $$;
+
+create or replace function rowbell.declare_type_as(caller name, arguments jsonb) returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  new_type    constant text := arguments ->> 'type';
+  new_description constant text := coalesce(arguments ->> 'description', '');
+  new_webhook constant boolean := coalesce((arguments ->> 'webhook')::boolean, false);
+  declared    rowbell.event_types;
+  most        int;
+begin
+  if new_type is null or new_type = '' or new_type ~ '[\s*]' or length(new_type) > 200 then
     raise exception 'rowbell.declare_type: % is not a type: 1 to 200 characters, no white space, no *',
-      coalesce(quote_literal(type), 'NULL') using errcode = 'invalid_parameter_value';
+      coalesce(quote_literal(new_type), 'NULL') using errcode = 'invalid_parameter_value';
   end if;
-  if starts_with(type, 'rowbell.') then
+  if starts_with(new_type, 'rowbell.') then
     raise exception 'rowbell.declare_type: types that begin with rowbell. are reserved for alerts'
       using errcode = 'reserved_name';
   end if;
-  insert into rowbell.event_types as t (type, description, webhook)
-    values (type, coalesce(description, ''), coalesce(webhook, false))
-    on conflict on constraint event_types_type_key do update
-      set description = excluded.description, webhook = excluded.webhook
-      where t.relation is null
-    returning t.id into declared;
-  if declared is null then
-    raise exception 'rowbell.declare_type: % is a row change of a published table', quote_literal(type)
+  select * into declared from rowbell.event_types t where t.type = new_type;
+  if declared.id is null then
+    select i.most_per_owner into most from rowbell.installation i;
+    if not rowbell.is_operator(caller)
+       and (select count(*) from (select from rowbell.event_types t where t.relation is null and t.owner = caller limit most) as few) >= most then
+      raise exception 'rowbell.declare_type: role % has declared % types, as many as it may', quote_ident(caller), most
+        using errcode = 'configuration_limit_exceeded', hint = 'The limit is rowbell.installation.most_per_owner.';
+    end if;
+    insert into rowbell.event_types (type, description, webhook, owner) values (new_type, new_description, new_webhook, caller)
+      on conflict (type) do nothing;
+    select * into declared from rowbell.event_types t where t.type = new_type;
+  end if;
+  if declared.relation is not null then
+    raise exception 'rowbell.declare_type: % is a row change of a published table', quote_literal(new_type)
       using errcode = 'duplicate_object', hint = 'Choose another name for the domain event.';
   end if;
-  return declared;
+  if (declared.description, declared.webhook) is distinct from (new_description, new_webhook) then
+    if not rowbell.may_manage(caller, declared.owner) then
+      raise exception 'rowbell.declare_type: % was declared by another role', quote_literal(new_type)
+        using errcode = 'insufficient_privilege', hint = 'Whether its events may leave by webhook is for its owner to say, or for an operator.';
+    end if;
+    update rowbell.event_types t set description = new_description, webhook = new_webhook where t.id = declared.id;
+  end if;
+  return to_jsonb(declared.id);
 end $$;
 
 -- Records a domain event in the caller's transaction; returns its id (the webhook-id that receivers will see).
@@ -64,7 +93,7 @@ begin
                           coalesce(type, 'thing.happened'));
   end if;
   insert into rowbell.events (xact, type_id, scope, subject, data)
-    values (xact, declared, rowbell.scope_of(scope), subject, coalesce(data, '{}'))
+    values (xact, declared, rowbell.scope_named(scope), subject, coalesce(data, '{}'))
     returning rowbell.event_id(occurred_at, seq) into recorded;
   if rowbell.relays_sleep() then
     perform rowbell.wake_relay() from rowbell.installation i where i.wake = 'notify';

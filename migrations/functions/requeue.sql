@@ -35,7 +35,7 @@ begin
   return found_count;
 end $$;
 
--- Puts jobs back in line: by subscription, by the seq of their event, by the event's time, by state (poisoned, cancelled; waiting: not
+-- Puts jobs of the caller's subscriptions back in line: by subscription, by the seq of their event, by the event's time, by state (poisoned, cancelled; waiting: not
 -- at their time but now; held: of active subscriptions only, and not those behind an earlier one of their subject); at most so
 -- many (NULL: all). Their next attempt is a manual one, after which the schedule begins anew; numbers go on.
 -- A job that its condition poisoned is asked of the condition again: where it is false or null now, the job ends, as if there had been
@@ -45,32 +45,52 @@ create or replace function rowbell.requeue_jobs(subscription text default null, 
                                                since timestamptz default null, until timestamptz default null,
                                                dry_run boolean default false,
                                                states text[] default '{poisoned,cancelled}', most int default null)
-returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+returns bigint language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+  answer jsonb;
+begin
+  insert into rowbell.calls (name, arguments)
+    values ('requeue_jobs', jsonb_build_object('subscription', subscription, 'ids', ids, 'since', since, 'until', until, 'dry_run', dry_run,
+                                               'states', states, 'most', most)) returning result into answer;
+  return answer::bigint;
+end $$;
+
+create or replace function rowbell.requeue_jobs_as(caller name, arguments jsonb) returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  ids      constant bigint[]    := rowbell.call_texts(arguments, 'ids')::bigint[];
+  since    constant timestamptz := arguments ->> 'since';
+  until    constant timestamptz := arguments ->> 'until';
+  states   constant text[]      := rowbell.call_texts(arguments, 'states');
+  most     constant int         := arguments ->> 'most';
+  -- Everything of the installation, or some subscriptions.
+  every    constant boolean     := arguments ->> 'subscription' is null and rowbell.is_operator(caller);
+  targets  int[];
   found_count bigint;
 begin
-  if subscription is not null and not exists (select from rowbell.subscriptions s where s.name = subscription) then
-    raise exception 'rowbell.requeue_jobs: there is no subscription named %', quote_literal(subscription)
-      using errcode = 'undefined_object';
-  end if;
   if not coalesce(states <@ '{poisoned,cancelled,waiting,held}', false) then
     raise exception 'rowbell.requeue_jobs: states are poisoned, cancelled, waiting and held'
       using errcode = 'invalid_parameter_value';
   end if;
-  if dry_run then
+  if arguments ->> 'subscription' is not null then
+    targets := array[(rowbell.subscription_require(caller, arguments ->> 'subscription')).id];
+  elsif not every then
+    targets := array(select s.id from rowbell.subscriptions s where rowbell.may_manage(caller, s.owner));
+  end if;
+  if (arguments ->> 'dry_run')::boolean then
     select count(*) into found_count
       from rowbell.jobs_waiting w join rowbell.subscriptions s on s.id = w.subscription_id
       left join rowbell.events e on e.seq = w.event_seq
-     where rowbell.job_is_requeuable(w, s, states) and (subscription is null or s.name = subscription)
+     where rowbell.job_is_requeuable(w, s, states) and (every or w.subscription_id = any (targets))
        and (ids is null or w.event_seq = any (ids))
        and (since is null or e.occurred_at >= since) and (until is null or e.occurred_at < until);
-    return found_count;
+    return to_jsonb(found_count);
   end if;
   with chosen as materialized (
     select w.ctid as at
       from rowbell.jobs_waiting w join rowbell.subscriptions s on s.id = w.subscription_id
       left join rowbell.events e on e.seq = w.event_seq
-     where rowbell.job_is_requeuable(w, s, states) and (subscription is null or s.name = subscription)
+     where rowbell.job_is_requeuable(w, s, states) and (every or w.subscription_id = any (targets))
        and (ids is null or w.event_seq = any (ids))
        and (since is null or e.occurred_at >= since) and (until is null or e.occurred_at < until)
      order by w.subscription_id, w.event_seq limit most for update of w skip locked),
@@ -97,7 +117,7 @@ begin
   if found_count > 0 then
     perform pg_notify('rowbell_jobs', 'requeue');
   end if;
-  return found_count;
+  return to_jsonb(found_count);
 end $$;
 
 create or replace function rowbell.job_is_requeuable(w rowbell.jobs_waiting, s rowbell.subscriptions, states text[]) returns boolean
@@ -111,17 +131,24 @@ return w.state = any (states)
 -- One event to one subscription, now: whatever became of its job, and again if it was delivered. Returns what the job was: waiting,
 -- held, poisoned, cancelled, delivered; open: it is in line already. NULL: the event never went to this subscription.
 create or replace function rowbell.retry_job(subscription text, seq bigint) returns text
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  answer jsonb;
+begin
+  insert into rowbell.calls (name, arguments)
+    values ('retry_job', jsonb_build_object('subscription', subscription, 'seq', seq)) returning result into answer;
+  return answer #>> '{}';
+end $$;
+
+create or replace function rowbell.retry_job_as(caller name, arguments jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
-  target rowbell.subscriptions;
-  was rowbell.jobs_waiting;
-  made int := 0;
+  seq    constant bigint := arguments ->> 'seq';
+  target constant rowbell.subscriptions := rowbell.subscription_require(caller, arguments ->> 'subscription');
+  was    rowbell.jobs_waiting;
+  made   int := 0;
 begin
-  select * into target from rowbell.subscriptions s where s.name = subscription;
-  if not found then
-    raise exception 'rowbell.retry_job: there is no subscription named %', quote_literal(subscription) using errcode = 'undefined_object';
-  end if;
   if target.kind = 'sse' then
     raise exception 'rowbell.retry_job: what the stream was given cannot be sent again' using errcode = 'invalid_parameter_value';
   end if;
@@ -133,13 +160,13 @@ begin
     update rowbell.jobs_waiting w set state = 'waiting', run_at = now(), uncounted = w.attempts + 1
      where w.subscription_id = target.id and w.event_seq = seq;
     perform pg_notify('rowbell_jobs', 'requeue');
-    return was.state;
+    return to_jsonb(was.state);
   end if;
   if exists (select from rowbell.jobs j where j.subscription_id = target.id and j.event_seq = seq) then
-    return 'open';
+    return to_jsonb('open'::text);
   end if;
   -- The event's row is the lock under which two of these make one job.
-  perform from rowbell.events e where e.seq = retry_job.seq and target.id = any (e.fanout) for no key update;
+  perform from rowbell.events e where e.seq = seq and target.id = any (e.fanout) for no key update;
   if not found then
     return null;
   end if;
@@ -151,23 +178,30 @@ begin
     on conflict do nothing;
   get diagnostics made = row_count;
   perform pg_notify('rowbell_jobs', 'requeue');
-  return case when made > 0 then 'delivered' else 'open' end;
+  return to_jsonb(case when made > 0 then 'delivered' else 'open' end);
 end $$;
 
 -- Gives a job up: it stays visible, as cancelled, until it is requeued or its event is pruned. What waited behind it in an ordered
 -- subscription goes on. False: there is no such job (delivered, or never made). A job that is being sent cannot be cancelled.
 create or replace function rowbell.cancel_job(subscription text, seq bigint) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  answer jsonb;
+begin
+  insert into rowbell.calls (name, arguments)
+    values ('cancel_job', jsonb_build_object('subscription', subscription, 'seq', seq)) returning result into answer;
+  return answer::boolean;
+end $$;
+
+create or replace function rowbell.cancel_job_as(caller name, arguments jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
-  target rowbell.subscriptions;
-  open_job rowbell.jobs;
+  seq        constant bigint := arguments ->> 'seq';
+  target     constant rowbell.subscriptions := rowbell.subscription_require(caller, arguments ->> 'subscription');
+  open_job   rowbell.jobs;
   of_subject text;
 begin
-  select * into target from rowbell.subscriptions s where s.name = subscription;
-  if not found then
-    raise exception 'rowbell.cancel_job: there is no subscription named %', quote_literal(subscription) using errcode = 'undefined_object';
-  end if;
   if target.kind = 'sse' then
     raise exception 'rowbell.cancel_job: the stream leaves nothing out' using errcode = 'invalid_parameter_value';
   end if;
@@ -178,13 +212,13 @@ begin
     delete from rowbell.jobs j where j.subscription_id = target.id and j.event_seq = seq;
     insert into rowbell.jobs_waiting (subscription_id, event_seq, state, attempts, uncounted, subject)
       select target.id, seq, 'cancelled', open_job.attempts, open_job.uncounted,
-             case when target.ordered then (select e.subject from rowbell.events e where e.seq = cancel_job.seq) end
+             case when target.ordered then (select e.subject from rowbell.events e where e.seq = seq) end
       on conflict (subscription_id, event_seq) do update set state = 'cancelled', run_at = null, blocked = false;
   else
     update rowbell.jobs_waiting w set state = 'cancelled', run_at = null, blocked = false
      where w.subscription_id = target.id and w.event_seq = seq and w.state <> 'cancelled';
     if not found then
-      return false;
+      return to_jsonb(false);
     end if;
   end if;
   -- As dispatcher/sql/job_unblock.sql: the claim looks again whether something earlier is open.
@@ -201,7 +235,7 @@ begin
   insert into rowbell.jobs (subscription_id, event_seq, attempts, uncounted)
     select n.subscription_id, n.event_seq, n.attempts, n.uncounted from next n on conflict do nothing;
   perform pg_notify('rowbell_jobs', 'requeue');
-  return true;
+  return to_jsonb(true);
 end $$;
 
 -- Gives a poisoned event up: no webhook and no index gets it, and what waited behind it in ordered subscriptions goes on. The stream
@@ -246,24 +280,41 @@ begin
   return true;
 end $$;
 
--- Events that a subscription wants and never got: from before it was added, or before it wanted their type. Looks at most at so many
--- events after a seq (0 to begin) and gives those a job. Returns how many were given one (dry_run: would be), the last seq that was
--- looked at (pass it to the next call; NULL: there are no more), and how many that is. Each call may be a transaction of its own: what
--- got its job is not found again.
+-- Events that a subscription of the caller's wants and never got: from before it was added, or before it wanted their type. Looks at most
+-- at so many events (1 to 10,000) after a seq (0 to begin) and gives those a job. Returns how many were given one (dry_run: would be), the
+-- last seq that was looked at (pass it to the next call; NULL: there are no more), and how many that is. Each call may be a transaction
+-- of its own: what got its job is not found again.
 create or replace function rowbell.replay(subscription text, since timestamptz, until timestamptz default null, after_seq bigint default 0,
                                          most int default 1000, dry_run boolean default false)
 returns table (queued bigint, last_seq bigint, looked_at bigint)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  answer jsonb;
+begin
+  insert into rowbell.calls (name, arguments)
+    values ('replay', jsonb_build_object('subscription', subscription, 'since', since, 'until', until, 'after_seq', after_seq, 'most', most,
+                                         'dry_run', dry_run)) returning result into answer;
+  queued := answer ->> 'queued';
+  last_seq := answer ->> 'last_seq';
+  looked_at := answer ->> 'looked_at';
+  return next;
+end $$;
+
+create or replace function rowbell.replay_as(caller name, arguments jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
-  target rowbell.subscriptions;
+  since     constant timestamptz := arguments ->> 'since';
+  until     constant timestamptz := arguments ->> 'until';
+  after_seq constant bigint      := arguments ->> 'after_seq';
+  most      constant int         := case when arguments ->> 'most' is not null then least((arguments ->> 'most')::bigint, 10000) end;
+  target    constant rowbell.subscriptions := rowbell.subscription_require(caller, arguments ->> 'subscription');
   first_seq bigint;
-  wanted bigint[];
+  wanted    bigint[];
+  queued    bigint;
+  last_seq  bigint;
+  looked_at bigint;
 begin
-  select * into target from rowbell.subscriptions s where s.name = subscription;
-  if not found then
-    raise exception 'rowbell.replay: there is no subscription named %', quote_literal(subscription) using errcode = 'undefined_object';
-  end if;
   if target.kind = 'sse' then
     raise exception 'rowbell.replay: the stream has its own replay' using errcode = 'invalid_parameter_value', hint = 'Clients send Last-Event-ID.';
   end if;
@@ -292,9 +343,8 @@ begin
                              'key', coalesce(l.key, ''), 'op', l.op)), target.condition) is not distinct from 'true' end)
     into last_seq, looked_at, wanted from looked l;
   queued := coalesce(cardinality(wanted), 0);
-  if dry_run or queued = 0 then
-    return next;
-    return;
+  if queued = 0 or (arguments ->> 'dry_run')::boolean then
+    return jsonb_build_object('queued', queued, 'last_seq', last_seq, 'looked_at', looked_at);
   end if;
 
   -- Marked first, and jobs only from what was marked (G3).
@@ -311,5 +361,5 @@ begin
       on conflict do nothing)
   select count(*) into queued from marked;
   perform pg_notify('rowbell_jobs', target.kind || ' ' || (target.id % 64) || ' ' || wanted[1]);
-  return next;
+  return jsonb_build_object('queued', queued, 'last_seq', last_seq, 'looked_at', looked_at);
 end $$;

@@ -4,9 +4,23 @@
 
 -- What to seal a subscription's secrets for. No row: there is none of this name.
 create or replace function rowbell.seal_place(subscription text) returns table (seal_id uuid, kind text)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  answer jsonb;
+begin
+  insert into rowbell.calls (name, arguments) values ('seal_place', jsonb_build_object('name', subscription)) returning result into answer;
+  if answer <> 'null' then
+    seal_id := answer ->> 'seal_id';
+    kind := answer ->> 'kind';
+    return next;
+  end if;
+end $$;
+
+create or replace function rowbell.seal_place_as(caller name, arguments jsonb) returns jsonb
 language sql stable security definer set search_path = pg_catalog, pg_temp
 begin atomic
-  select s.seal_id, s.kind from rowbell.subscriptions s where s.name = subscription;
+  select coalesce((select jsonb_build_object('seal_id', s.seal_id, 'kind', s.kind)
+                     from rowbell.subscription_find(caller, arguments ->> 'name') as s where s.id is not null), 'null');
 end;
 
 -- What is wrong with a form that a caller gives; NULL: nothing. The secret is never quoted.

@@ -549,9 +549,6 @@ begin
   if options ? 'secret' and rowbell.secret_problem(options ->> 'secret', 'authorization') is not null then
     raise exception 'rowbell.add_index: %', rowbell.secret_problem(options ->> 'secret', 'authorization') using errcode = 'invalid_parameter_value';
   end if;
-  if scope = '' then
-    raise exception 'rowbell.add_index: the scope is empty' using errcode = 'invalid_parameter_value', hint = 'Leave it out (NULL) for every scope.';
-  end if;
   perform rowbell.subscription_types_check(types, 'index');
   select p.name into keyless from rowbell.published p
    where cardinality(p.key) = 0 and exists (select from unnest(types) as t where t <> '*' and not starts_with(t, '*.') and rowbell.type_matches(t, p.name || '.update')) limit 1;
@@ -568,7 +565,7 @@ begin
   end if;
   begin
     insert into rowbell.subscriptions as s (name, kind, types, scope, "coalesce", settings, secrets)
-      values (name, 'index', types, rowbell.scope_of(scope), true, settings,
+      values (name, 'index', types, rowbell.scope_named(scope), true, settings,
               case when options ? 'secret' then array[options ->> 'secret']
                    when options ? 'authorization' then array['plain:' || (options ->> 'authorization')] else '{}' end)
       returning s.* into added;

@@ -155,28 +155,45 @@ language sql volatile set search_path = pg_catalog, pg_temp
 return 'whsec_' || encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
                                  || uuid_send(gen_random_uuid())), 'base64');
 
--- Adds an endpoint. The secret is shown once, here; NULL when the options brought it. options: allow_http (boolean), retry (array
--- of ms), deadline_ms, max_in_flight, rate (a second), headers (object), signature (standard, timestamp, body), statuses (object:
+-- Adds an endpoint, which belongs to the caller. The secret is shown once, here; NULL when the options brought it. scope: only events of
+-- this scope; all_scopes: of every scope (rowbell.subscription_scope says who must give which). options: allow_http (boolean), retry
+-- (array of ms), deadline_ms, max_in_flight, rate (a second), headers (object), signature (standard, timestamp, body), statuses (object:
 -- status or 4xx to delivered, retry, reject or disable), ca (PEM), ordered (boolean), condition (jsonpath on the event's data), secret
 -- (plain:...). What is sealed comes once the subscription is there to be sealed for: rotate_secret, and set_webhook (client_key).
+drop function if exists rowbell.add_webhook(text, text, text[], text, jsonb);   -- had no all_scopes
 create or replace function rowbell.add_webhook(name text, url text, types text[], scope text default null,
-                                              options jsonb default '{}')
+                                              options jsonb default '{}', all_scopes boolean default false)
 returns table (subscription_id int, secret text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_variable
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-  settings jsonb;
-  problem text;
+  answer jsonb;
 begin
-  if jsonb_typeof(coalesce(options, '{}')) <> 'object' then
+  insert into rowbell.calls (name, arguments)
+    values ('add_webhook', jsonb_build_object('name', name, 'url', url, 'types', types, 'scope', scope, 'options', options,
+                                              'all_scopes', all_scopes)) returning result into answer;
+  subscription_id := answer ->> 'subscription_id';
+  secret := answer ->> 'secret';
+  return next;
+end $$;
+
+create or replace function rowbell.add_webhook_as(caller name, arguments jsonb) returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  name     constant text := arguments ->> 'name';
+  types    constant text[] := rowbell.call_texts(arguments, 'types');
+  options  jsonb := coalesce(nullif(arguments -> 'options', 'null'), '{}');
+  settings jsonb;
+  problem  text;
+  secret   text;
+  added    int;
+begin
+  if jsonb_typeof(options) <> 'object' then
     raise exception 'rowbell.add_webhook: options must be a JSON object' using errcode = 'invalid_parameter_value';
   end if;
-  options := jsonb_strip_nulls(coalesce(options, '{}'));
-  settings := options - 'ordered' - 'condition' - 'secret' || jsonb_strip_nulls(jsonb_build_object('url', url));
+  options := jsonb_strip_nulls(options);
+  settings := options - 'ordered' - 'condition' - 'secret' || jsonb_strip_nulls(jsonb_build_object('url', arguments -> 'url'));
   problem := case
     when options ? 'url' then 'there is no option ''url'': it is an argument'
-    -- An application that has lost its tenant's name must not be given every tenant's events.
-    when scope = '' then 'the scope is empty: leave it out (NULL) for every scope'
     when jsonb_typeof(options -> 'ordered') <> 'boolean' then 'ordered must be true or false'
     when options ->> 'secret' like 'sealed:%' then 'a sealed secret is given to rotate_secret, sealed for the subscription (rowbell.seal_place)'
     when options ? 'client_key' then 'client_key is given to set_webhook, sealed for the subscription (rowbell.seal_place)'
@@ -186,14 +203,15 @@ begin
     raise exception 'rowbell.add_webhook: %', problem using errcode = 'invalid_parameter_value';
   end if;
   perform rowbell.subscription_types_check(types, 'webhook');
+  perform rowbell.owner_limit_check(caller);
   secret := case when not options ? 'secret' then rowbell.new_secret() end;
-  insert into rowbell.subscriptions as s (name, kind, types, scope, condition, ordered, settings, secrets)
-    values (name, 'webhook', types, rowbell.scope_of(scope), rowbell.condition_check(options ->> 'condition'),
-            coalesce((options ->> 'ordered')::boolean, false), settings,
-            array[coalesce(options ->> 'secret', 'plain:' || secret)])
-    returning s.id into subscription_id;
-  insert into rowbell.subscription_state (subscription_id) values (subscription_id);
-  return next;
+  insert into rowbell.subscriptions as s (name, kind, types, scope, condition, ordered, settings, secrets, owner)
+    values (name, 'webhook', types, rowbell.subscription_scope(caller, arguments ->> 'scope', (arguments ->> 'all_scopes')::boolean),
+            rowbell.condition_check(options ->> 'condition'), coalesce((options ->> 'ordered')::boolean, false), settings,
+            array[coalesce(options ->> 'secret', 'plain:' || secret)], caller)
+    returning s.id into added;
+  insert into rowbell.subscription_state (subscription_id) values (added);
+  return jsonb_build_object('subscription_id', added, 'secret', secret);
 exception
   when unique_violation then
     raise exception 'rowbell.add_webhook: there is a subscription named % already', quote_literal(name)
@@ -203,34 +221,51 @@ exception
       using errcode = 'invalid_parameter_value';
 end $$;
 
--- Changes an endpoint: the options of add_webhook but secret, and url, types (array), scope. NULL takes a setting back to what it
--- is without it. Deliveries that begin after the commit follow it. False: there is no webhook of this name.
+-- Changes an endpoint of the caller's: the options of add_webhook but secret, and url, types (array), scope, all_scopes (true: of every
+-- scope). NULL takes a setting back to what it is without it. Deliveries that begin after the commit follow it. False: the caller has
+-- no webhook of this name.
 create or replace function rowbell.set_webhook(name text, changes jsonb) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  answer jsonb;
+begin
+  insert into rowbell.calls (name, arguments)
+    values ('set_webhook', jsonb_build_object('name', name, 'changes', changes)) returning result into answer;
+  return answer::boolean;
+end $$;
+
+create or replace function rowbell.set_webhook_as(caller name, arguments jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  found_row rowbell.subscriptions;
-  new_types text[];
+  changes      constant jsonb := arguments -> 'changes';
+  found_row    rowbell.subscriptions;
+  new_types    text[];
+  new_scope    text;
   new_settings jsonb;
-  problem text;
+  problem      text;
 begin
   if jsonb_typeof(changes) is distinct from 'object' then
     raise exception 'rowbell.set_webhook: changes must be a JSON object' using errcode = 'invalid_parameter_value';
   end if;
-  select * into found_row from rowbell.subscriptions s where s.name = set_webhook.name and s.kind = 'webhook' for update;
-  if not found then
-    return false;
+  found_row := rowbell.subscription_find(caller, arguments ->> 'name', true);
+  if found_row.kind is distinct from 'webhook' then
+    return to_jsonb(false);
   end if;
   new_types := found_row.types;
-  new_settings := jsonb_strip_nulls(found_row.settings || (changes - 'types' - 'scope' - 'ordered' - 'condition'));
+  new_scope := found_row.scope;
+  new_settings := jsonb_strip_nulls(found_row.settings || (changes - 'types' - 'scope' - 'all_scopes' - 'ordered' - 'condition'));
   problem := case
     when changes ? 'secret' then 'a secret is changed by rotate_secret'
     when changes ? 'types' and jsonb_typeof(changes -> 'types') <> 'array' then 'types must be an array of texts'
     when changes ? 'scope' and jsonb_typeof(changes -> 'scope') not in ('string', 'null') then 'scope must be a text'
-    when changes ->> 'scope' = '' then 'the scope is empty: give null for every scope'
+    when changes ? 'all_scopes' and changes -> 'all_scopes' <> 'true' then 'all_scopes must be true: name the scope instead'
     when changes ? 'ordered' and jsonb_typeof(changes -> 'ordered') not in ('boolean', 'null') then 'ordered must be true or false' end;
   if problem is null and changes ? 'types' then
-    new_types := array(select jsonb_array_elements_text(changes -> 'types'));
+    new_types := rowbell.call_texts(changes, 'types');
     perform rowbell.subscription_types_check(new_types, 'webhook');
+  end if;
+  if problem is null and changes ?| '{scope,all_scopes}' then
+    new_scope := rowbell.subscription_scope(caller, changes ->> 'scope', (changes ->> 'all_scopes')::boolean);
   end if;
   problem := coalesce(problem, rowbell.given_form_problem(changes ->> 'client_key'), rowbell.webhook_settings_problem(new_settings),
                       rowbell.redirect_problem(found_row.settings, new_settings, changes));
@@ -244,40 +279,53 @@ begin
     raise exception 'rowbell.set_webhook: %', problem using errcode = 'invalid_parameter_value';
   end if;
   update rowbell.subscriptions s
-     set types = new_types,
-         scope = case when changes ? 'scope' then rowbell.scope_of(changes ->> 'scope') else s.scope end,
+     set types = new_types, scope = new_scope,
          condition = case when changes ? 'condition' then rowbell.condition_check(changes ->> 'condition') else s.condition end,
          ordered = case when changes ? 'ordered' then coalesce((changes ->> 'ordered')::boolean, false) else s.ordered end,
          settings = new_settings
    where s.id = found_row.id;
-  return true;
+  return to_jsonb(true);
 end $$;
 
 -- A new secret signs from now on, the old ones beside it until the grace ends (0 to 7 days), and then no more. Returns the new one,
 -- which is shown once, here; NULL when the caller brought it (secret: plain:..., or sealed:2:... for this subscription). An index has one
 -- authorization, which the caller brings; the old one is of no more use.
 create or replace function rowbell.rotate_secret(name text, grace interval default '24 hours', secret text default null) returns text
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  answer jsonb;
+begin
+  insert into rowbell.calls (name, arguments)
+    values ('rotate_secret', jsonb_build_object('name', name, 'grace_s', extract(epoch from grace), 'secret', secret)) returning result into answer;
+  return answer #>> '{}';
+end $$;
+
+create or replace function rowbell.rotate_secret_as(caller name, arguments jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  found_row rowbell.subscriptions;
+  name       constant text := arguments ->> 'name';
+  grace_s    numeric := arguments ->> 'grace_s';
+  secret     constant text := arguments ->> 'secret';
+  found_row  rowbell.subscriptions;
   new_secret text;
-  new_end_s bigint := ceil(extract(epoch from clock_timestamp() + grace));
-  kept text[];
-  problem text;
+  new_end_s  bigint;
+  kept       text[];
+  problem    text;
 begin
-  if grace is null or grace < interval '0' or grace > interval '7 days' then
+  if grace_s is null or grace_s not between 0 and 604800 then
     raise exception 'rowbell.rotate_secret: the grace must be 0 to 7 days' using errcode = 'invalid_parameter_value';
   end if;
-  select * into found_row from rowbell.subscriptions s
-   where s.name = rotate_secret.name and (s.kind = 'webhook' or s.kind = 'index' and s.settings ->> 'target' <> 'postgres') for update;
-  if not found then
-    raise exception 'rowbell.rotate_secret: there is no webhook or index of a search engine named %', quote_literal(name) using errcode = 'undefined_object';
+  new_end_s := ceil(extract(epoch from clock_timestamp()) + grace_s);
+  found_row := rowbell.subscription_find(caller, name, true);
+  if found_row.id is null or found_row.kind = 'sse' or found_row.settings ->> 'target' = 'postgres' then
+    raise exception 'rowbell.rotate_secret: there is no webhook or index of a search engine named %', coalesce(quote_literal(name), 'NULL')
+      using errcode = 'undefined_object';
   end if;
   if found_row.kind = 'index' then
     if secret is null then
       raise exception 'rowbell.rotate_secret: an index needs the authorization itself' using errcode = 'invalid_parameter_value';
     end if;
-    grace := interval '0';
+    grace_s := 0;
   end if;
   if secret is null then
     new_secret := rowbell.new_secret();
@@ -292,14 +340,14 @@ begin
   select array_agg(format('until=%s;%s', least(new_end_s, o.end_s), o.form) order by o.place) into kept
     from (select u.place, regexp_replace(u.stored, '^until=[0-9]+;', '') as form, (substring(u.stored from '^until=([0-9]+);'))::bigint as end_s
             from unnest(found_row.secrets) with ordinality as u (stored, place)) as o
-   where grace > interval '0' and (o.end_s is null or o.end_s > extract(epoch from clock_timestamp()));
+   where grace_s > 0 and (o.end_s is null or o.end_s > extract(epoch from clock_timestamp()));
   if cardinality(kept) > 7 then
     raise exception 'rowbell.rotate_secret: % has 8 secrets that sign still', quote_literal(name)
       using errcode = 'object_not_in_prerequisite_state', hint = 'Wait for the end of their grace, or rotate with a grace of 0.';
   end if;
-  update rowbell.subscriptions s set secrets = coalesce(rotate_secret.secret, 'plain:' || new_secret) || coalesce(kept, '{}')
+  update rowbell.subscriptions s set secrets = coalesce(secret, 'plain:' || new_secret) || coalesce(kept, '{}')
    where s.id = found_row.id;
-  return new_secret;
+  return to_jsonb(new_secret);
 end $$;
 
 -- One stored secret, taken apart.
@@ -341,44 +389,64 @@ begin
   end if;
 end $$;
 
--- Removes a subscription and its jobs. False: there is none of this name.
+-- Removes a subscription of the caller's and its jobs. False: there is none of this name.
 create or replace function rowbell.remove_subscription(name text) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-  removed int;
+  answer jsonb;
 begin
-  if exists (select from rowbell.streams st join rowbell.subscriptions s on s.id = st.subscription_id
-              where s.name = remove_subscription.name) then
-    raise exception 'rowbell.remove_subscription: % feeds the stream', quote_literal(name)
-      using errcode = 'object_in_use', hint = 'Pause it instead.';
-  end if;
-  delete from rowbell.subscriptions s where s.name = remove_subscription.name returning s.id into removed;
-  if removed is null then
-    return false;
-  end if;
-  delete from rowbell.jobs j where j.subscription_id = removed;
-  delete from rowbell.jobs_waiting j where j.subscription_id = removed;
-  return true;
+  insert into rowbell.calls (name, arguments)
+    values ('remove_subscription', jsonb_build_object('name', name)) returning result into answer;
+  return answer::boolean;
 end $$;
 
--- active | paused. A paused subscription's jobs are held, visible in jobs_waiting. When it is active again the dispatcher that owns it
--- lets them go, at settings.resume_rate a second if there is one; a stream has no owner, and its jobs go at once.
-create or replace function rowbell.set_subscription_state(name text, state text) returns boolean
+create or replace function rowbell.remove_subscription_as(caller name, arguments jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_variable
 declare
-  changed rowbell.subscriptions;
+  found_row constant rowbell.subscriptions := rowbell.subscription_find(caller, arguments ->> 'name', true);
 begin
-  if state is null or state not in ('active', 'paused') then
-    raise exception 'rowbell.set_subscription_state: % is not active or paused', coalesce(quote_literal(state), 'NULL')
+  if found_row.id is null then
+    return to_jsonb(false);
+  end if;
+  if exists (select from rowbell.streams st where st.subscription_id = found_row.id) then
+    raise exception 'rowbell.remove_subscription: % feeds the stream', quote_literal(found_row.name)
+      using errcode = 'object_in_use', hint = 'Pause it instead.';
+  end if;
+  delete from rowbell.subscriptions s where s.id = found_row.id;
+  delete from rowbell.jobs j where j.subscription_id = found_row.id;
+  delete from rowbell.jobs_waiting j where j.subscription_id = found_row.id;
+  return to_jsonb(true);
+end $$;
+
+-- active | paused, of a subscription of the caller's. A paused subscription's jobs are held, visible in jobs_waiting. When it is active
+-- again the dispatcher that owns it lets them go, at settings.resume_rate a second if there is one; a stream has no owner, and its jobs
+-- go at once. False: there is none of this name.
+create or replace function rowbell.set_subscription_state(name text, state text) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  answer jsonb;
+begin
+  insert into rowbell.calls (name, arguments)
+    values ('set_subscription_state', jsonb_build_object('name', name, 'state', state)) returning result into answer;
+  return answer::boolean;
+end $$;
+
+create or replace function rowbell.set_subscription_state_as(caller name, arguments jsonb) returns jsonb
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  new_state constant text := arguments ->> 'state';
+  changed   rowbell.subscriptions;
+begin
+  if new_state is null or new_state not in ('active', 'paused') then
+    raise exception 'rowbell.set_subscription_state: % is not active or paused', coalesce(quote_literal(new_state), 'NULL')
       using errcode = 'invalid_parameter_value';
   end if;
-  update rowbell.subscriptions s set state = set_subscription_state.state
-   where s.name = set_subscription_state.name returning s.* into changed;
+  changed := rowbell.subscription_find(caller, arguments ->> 'name', true);
   if changed.id is null then
-    return false;
+    return to_jsonb(false);
   end if;
-  if state = 'active' then
+  update rowbell.subscriptions s set state = new_state where s.id = changed.id;
+  if new_state = 'active' then
     -- The days without a success begin anew.
     update rowbell.subscription_state h set failing_since = null, not_before = null where h.subscription_id = changed.id;
     if changed.kind = 'sse' then
@@ -391,7 +459,7 @@ begin
   else
     perform rowbell.hold_jobs(changed.id);
   end if;
-  return true;
+  return to_jsonb(true);
 end $$;
 
 -- Moves the jobs that nobody runs now out of the way of claims.

@@ -30,5 +30,22 @@ create or replace view rowbell.subscription_health as
          (select count(*) from (select from rowbell.jobs_waiting w where w.subscription_id = s.id and w.state = 'held'
                                  limit 100000) as few) as jobs_held,
          (select count(*) from (select from rowbell.jobs_waiting w where w.subscription_id = s.id and w.state = 'poisoned'
-                                 limit 100000) as few) as jobs_poisoned
+                                 limit 100000) as few) as jobs_poisoned,
+         s.owner, s.condition, s.ordered, s."coalesce", s.created_at,
+         -- The values of headers may be credentials.
+         s.settings
+           || case when s.settings ? 'headers' then jsonb_build_object('headers',
+                (select jsonb_object_agg(k.name, '...') from jsonb_object_keys(s.settings -> 'headers') as k(name))) else '{}' end
+           || case when s.settings ? 'client_key' then '{"client_key": "..."}'::jsonb else '{}' end as settings
     from rowbell.subscriptions s left join rowbell.subscription_state st on st.subscription_id = s.id;
+
+-- The settings of a subscription: all for who may read the column, else as the view shows them. It runs with the rights of who calls it,
+-- as rowbell.subscription_secrets does.
+create or replace function rowbell.subscription_settings(name text) returns jsonb
+language plpgsql stable security invoker set search_path = pg_catalog, pg_temp as $$
+begin
+  if has_column_privilege('rowbell.subscriptions', 'settings', 'select') then
+    return (select s.settings from rowbell.subscriptions s where s.name = subscription_settings.name);
+  end if;
+  return (select h.settings from rowbell.subscription_health h where h.name = subscription_settings.name);
+end $$;

@@ -95,7 +95,7 @@ START_TEST(a_type_that_a_column_is_given_later_runs_no_code) {
     sql_run(owner, "select rowbell.publish('own.t', scope => 's', soft_delete => 'gone')");
     sql_run(admin, "truncate rowbell.events");
     snprintf(sql, sizeof sql, "insert into own.t (k, s) select %2$s, %2$s from (select %1$s as k) v", changes[_i].value,
-             cast);
+             changes[_i].cast);
     sql_run(owner, sql);
     sql_run(admin, "delete from own.loot");
     sql_run(admin, writes);

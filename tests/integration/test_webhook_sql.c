@@ -210,7 +210,7 @@ START_TEST(an_operator_sees_sealed_secrets_only) {
     PGconn *application = PQconnectdb(fixture_login("rowbell_app"));
     ck_assert_str_eq(sql_error(application, "select * from rowbell.subscription_secrets('sealed')"), "42501");
     sql_run(application,
-            "begin; select rowbell.add_webhook('mine', 'https://c.example/', '{*}'); "
+            "begin; select rowbell.add_webhook('mine', 'https://c.example/', '{*}', 't1'); "
             "select rowbell.set_webhook('mine', '{\"rate\": 5}'); select rowbell.rotate_secret('mine'); commit");
     PQfinish(application);
     ck_assert_str_eq(sql_text(conn, "select form ~ '^plain:whsec_' from rowbell.subscription_secrets('open') limit 1"),

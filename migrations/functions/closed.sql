@@ -1,0 +1,12 @@
+-- The last file of functions, with roles and without: PostgreSQL lets everybody execute a new function, so all are closed, and what
+-- is meant for everybody is opened. The rest of the rights is grants.sql, or with --no-roles what the owner grants by hand.
+revoke all on all tables in schema rowbell from public;
+revoke all on all sequences in schema rowbell from public;
+revoke all on all functions in schema rowbell from public;
+revoke create on schema rowbell from public;
+
+-- The way in for what depends on its caller: each call checks the caller's EXECUTE on the function that it is named after.
+grant insert (name, arguments), select (result) on rowbell.calls to public;
+-- These compute, read the catalog, or tell of the caller's own transaction and tables; triggers of follow_ddl run as whoever alters a table.
+grant execute on function rowbell.event_id, rowbell.event_seq, rowbell.receipt, rowbell.publish_triggers, rowbell.publish_relations,
+  rowbell.published_now, rowbell.follow_ddl to public;
