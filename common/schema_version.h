@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 // The newest table migration that this build knows: the number of migrations/NNNN_*.sql compiled in.
-#define SCHEMA_VERSION 6
+#define SCHEMA_VERSION 13
 
 extern const char schema_version_sql[]; // one row: version int, compatible_from int; fails when there is no schema
 // From the answer (or the error, result NULL) of schema_version_sql. ERROR_SCHEMA names `rowbell migrate` as the

@@ -39,27 +39,6 @@ grant execute on function rowbell.prune_events(bigint, bigint, int), rowbell.pru
   rowbell.prune_stream_log(bigint, int) to rowbell_dispatcher, rowbell_operator;
 grant execute on function rowbell.prune_orphans(int), rowbell.disable_failing(bigint), rowbell.unblock_subjects(int),
   rowbell.alert_backlog(bigint, bigint), rowbell.list_set_aside(bigint, int), rowbell.follow_failover() to rowbell_dispatcher;
--- Index subscriptions. The tables that they cover are the application's: grant select on them to rowbell_dispatcher.
-grant select on rowbell.published to rowbell_dispatcher;
-grant select, insert, update, delete on rowbell.search, rowbell.index_walks to rowbell_dispatcher;
-grant select on sequence rowbell.events_seq_seq to rowbell_dispatcher;
-grant execute on function rowbell.index_read(int, bigint[]), rowbell.index_read_keys(int, text, text[]), rowbell.index_write(int, bigint[]),
-  rowbell.index_write_keys(rowbell.subscriptions, rowbell.published, text[], bigint[]),
-  rowbell.index_walk_open(int, bigint, text), rowbell.index_walk_save(int, text, bigint, text, text, bigint),
-  rowbell.index_walk_rows(int, text, text, int), rowbell.index_walk_step(int, bigint, text, int),
-  rowbell.index_next_keys(rowbell.published, text, int), rowbell.index_next_keys_sql(rowbell.published, boolean),
-  rowbell.index_rows_sql(rowbell.published, text[]), rowbell.index_document_sql(rowbell.published, text[]), rowbell.index_table_sql(rowbell.published),
-  rowbell.index_base_type(oid), rowbell.index_plain_type(oid), rowbell.index_column_sql(oid, name), rowbell.index_scope_sql(rowbell.published),
-  rowbell.index_alive_sql(rowbell.published), rowbell.index_key_columns_sql(rowbell.published),
-  rowbell.index_key_values_sql(rowbell.published, text), rowbell.index_columns(jsonb),
-  rowbell.index_problem(text, text, rowbell.published), rowbell.search_vector(regconfig, jsonb, text[]),
-  rowbell.percent_decode(text), rowbell.percent_encode(text), rowbell.percent_encode_slow(text), rowbell.scope_of(text), rowbell.scope_digest(text),
-  rowbell.capture_key_sql(oid, name[], text), rowbell.capture_plain_type(oid), rowbell.capture_text_sql(oid, text),
-  rowbell.capture_part_sql(oid, text, text), rowbell.text_of(anyelement) to rowbell_dispatcher;
-
-grant execute on function rowbell.add_index(text, text[], text, jsonb), rowbell.rebuild_index(text),
-  rowbell.search_documents(text, text, int) to rowbell_app, rowbell_operator;
-
 grant select on rowbell.streams, rowbell.stream_log to rowbell_gateway;
 grant execute on function rowbell.receipt_status(text) to rowbell_gateway, rowbell_app, rowbell_operator;
 grant execute on function rowbell.stream_reached(bigint) to rowbell_app;
@@ -73,3 +52,31 @@ grant select (id, wake) on rowbell.installation to rowbell_operator;
 grant execute on function rowbell.requeue_events(bigint[], timestamptz, timestamptz, boolean, int),
   rowbell.requeue_jobs(text, bigint[], timestamptz, timestamptz, boolean, text[], int), rowbell.retry_job(text, bigint),
   rowbell.cancel_job(text, bigint), rowbell.cancel_event(bigint), rowbell.replay(text, timestamptz, timestamptz, bigint, int, boolean), rowbell.set_wake(text), rowbell.attempt_log(text, text, int), rowbell.doctor() to rowbell_operator;
+
+-- Index subscriptions. Who may add one: rowbell_index, and each needs SELECT of its own on what is indexed. Who may search: whoever is a
+-- member of the role that owns the subscription.
+grant select on rowbell.caller to public;
+grant execute on function rowbell.add_index(text, text[], text, jsonb), rowbell.rebuild_index(text) to rowbell_index, rowbell_operator;
+grant execute on function rowbell.search_documents(text, text, int), rowbell.search_documents_of(name, text, text, text, int)
+  to rowbell_app, rowbell_index, rowbell_operator;
+revoke select on rowbell.search, rowbell.caller_key from rowbell_operator;
+-- The tables that are indexed are the application's: grant select on them to rowbell_dispatcher.
+grant select on rowbell.published to rowbell_dispatcher;
+grant select, insert, update, delete on rowbell.search, rowbell.index_walks to rowbell_dispatcher;
+grant select on sequence rowbell.events_seq_seq to rowbell_dispatcher;
+grant execute on function rowbell.index_read(int, bigint[]), rowbell.index_read_keys(int, text, text[]),
+  rowbell.index_read_rows(rowbell.subscriptions, rowbell.published, text[]), rowbell.index_walk_rows(int, text, text, int),
+  rowbell.index_write(int, bigint[]), rowbell.index_write_rows(rowbell.subscriptions, rowbell.published, text[], bigint[]),
+  rowbell.index_write_keys(rowbell.subscriptions, rowbell.published, text[], bigint[]),
+  rowbell.index_walk_open(int, bigint, text), rowbell.index_walk_save(int, text, bigint, text, text, bigint, text[]),
+  rowbell.index_walk_step(int, bigint, text, int), rowbell.index_next_keys(rowbell.subscriptions, rowbell.published, text, int),
+  rowbell.index_lock(rowbell.subscriptions, rowbell.published), rowbell.index_denied(name, rowbell.published, text[]),
+  rowbell.index_trusts(oid), rowbell.index_code(oid), rowbell.index_tree(oid), rowbell.index_base_type(oid), rowbell.index_own_type(oid),
+  rowbell.index_element_type(oid), rowbell.index_column_sql(oid, text), rowbell.index_key_values_sql(rowbell.published, text),
+  rowbell.index_key_columns_sql(rowbell.published), rowbell.index_alive_sql(rowbell.published), rowbell.index_scope_sql(rowbell.published),
+  rowbell.index_document_max_bytes(), rowbell.index_rows_sql(rowbell.published, text[], text),
+  rowbell.index_next_keys_sql(rowbell.published, boolean, text), rowbell.index_columns(jsonb), rowbell.index_language(jsonb),
+  rowbell.index_problem(text, text, rowbell.published), rowbell.index_fault_of_system(text), rowbell.search_vector(regconfig, jsonb, text[]),
+  rowbell.percent_decode(text), rowbell.percent_encode(text), rowbell.percent_encode_slow(text), rowbell.scope_of(text), rowbell.scope_digest(text),
+  rowbell.capture_key_sql(oid, name[], text), rowbell.capture_plain_type(oid), rowbell.capture_text_sql(oid, text),
+  rowbell.capture_part_sql(oid, text, text), rowbell.text_of(anyelement) to rowbell_dispatcher;
