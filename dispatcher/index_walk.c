@@ -29,6 +29,7 @@ struct index_walk {
     bool wants_turn, has_turn;
     int64_t mark;
     char *after_key;
+    bool cut; // the step took less than there was, by its bytes
     struct index_document *documents;
     size_t document_count;
     size_t listed;  // documents on the page of a sweep
@@ -211,7 +212,7 @@ static void on_rows_written(void *arg, const struct index_outcome *whole) {
     if (!written_well(walk, whole))
         return;
     size_t rows = walk->document_count;
-    if (rows < INDEX_WALK_ROWS)
+    if (rows < INDEX_WALK_ROWS && !walk->cut)
         save(walk, "sweep", NULL, rows);
     else
         save(walk, "rows", walk->documents[rows - 1].key, rows);
@@ -224,7 +225,10 @@ static void on_rows(void *arg, const struct db_reply *reply, const struct error 
         return;
     }
     const PGresult *rows = reply->results[0];
-    size_t count = (size_t)PQntuples(rows);
+    size_t count = 0;
+    while (count < (size_t)PQntuples(rows) && strcmp(PQgetvalue(rows, (int)count, 4), "t") != 0)
+        count++;
+    walk->cut = count < (size_t)PQntuples(rows);
     if (count == 0) {
         save(walk, "sweep", NULL, 0);
         return;
@@ -323,7 +327,7 @@ static void on_keys_read(void *arg, const struct db_reply *reply, const struct e
     const PGresult *rows = reply->results[0];
     walk->documents = memory_alloc(sizeof *walk->documents * ((size_t)PQntuples(rows) + 1));
     for (int row = 0; row < PQntuples(rows); row++)
-        if (PQgetisnull(rows, row, 2))
+        if (strcmp(PQgetvalue(rows, row, 1), "f") == 0)
             walk->documents[walk->document_count++] =
                 (struct index_document){.name = memory_copy_text(walk->item->table),
                                         .key = index_row_text(rows, row, 0),

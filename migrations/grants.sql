@@ -74,7 +74,7 @@ grant execute on function rowbell.index_read(int, bigint[]), rowbell.index_read_
   rowbell.index_trusts(oid), rowbell.index_code(oid), rowbell.index_tree(oid), rowbell.index_base_type(oid), rowbell.index_own_type(oid),
   rowbell.index_element_type(oid), rowbell.index_column_sql(oid, text), rowbell.index_key_values_sql(rowbell.published, text),
   rowbell.index_key_columns_sql(rowbell.published), rowbell.index_alive_sql(rowbell.published), rowbell.index_scope_sql(rowbell.published),
-  rowbell.index_document_max_bytes(), rowbell.index_rows_sql(rowbell.published, text[], text),
+  rowbell.index_document_max_bytes(), rowbell.index_reading_max_bytes(), rowbell.index_rows_sql(rowbell.published, text[], text),
   rowbell.index_next_keys_sql(rowbell.published, boolean, text), rowbell.index_columns(jsonb), rowbell.index_language(jsonb),
   rowbell.index_problem(text, text, rowbell.published), rowbell.index_fault_of_system(text), rowbell.search_vector(regconfig, jsonb, text[]),
   rowbell.percent_decode(text), rowbell.percent_encode(text), rowbell.percent_encode_slow(text), rowbell.scope_of(text), rowbell.scope_digest(text),

@@ -16,7 +16,7 @@
 
 -- Signatures of before.
 drop function if exists rowbell.index_read(int, bigint[]), rowbell.index_read_keys(int, text, text[]), rowbell.index_walk_rows(int, text, text, int),
-  rowbell.index_next_keys(rowbell.published, text, int), rowbell.index_rows_sql(rowbell.published, text[]),
+  rowbell.index_read_rows(rowbell.subscriptions, rowbell.published, text[]), rowbell.index_next_keys(rowbell.published, text, int), rowbell.index_rows_sql(rowbell.published, text[]),
   rowbell.index_next_keys_sql(rowbell.published, boolean), rowbell.index_document_sql(rowbell.published, text[]),
   rowbell.index_table_sql(rowbell.published), rowbell.index_column_sql(oid, name), rowbell.index_plain_type(oid), rowbell.index_document_sql(text[]),
   rowbell.index_problem(text, text, rowbell.published);
@@ -226,15 +226,17 @@ return case when p.scope is null then 'null::text'
               format('"rowbell$r".%I', p.scope))) end;
 
 create or replace function rowbell.index_document_max_bytes() returns int language sql immutable return 1048576;
+-- What a dispatcher takes into its memory by one reading: no further document once there is so much.
+create or replace function rowbell.index_reading_max_bytes() returns int language sql immutable return 16777216;
 
 -- A query of the present state of some addresses. $1 text[] keys, $2 text the subscription's scope (NULL: all).
--- Rows: key, scope, document, problem. document NULL: gone, outside the scope, or there is a problem: it is too large. How large a row
+-- Rows: the number of the key, key, scope, document, problem. document NULL: gone, outside the scope, or there is a problem: it is too large. How large a row
 -- is, is asked before its values are fetched, as far as PostgreSQL knows it without.
 create or replace function rowbell.index_rows_sql(p rowbell.published, columns text[], source text) returns text
 language sql stable
 return (
   select format(
-    'select k.key, x.scope, x.document, x.problem from unnest($1::text[]) as k(key) left join lateral ('
+    'select k.i, k.key, x.scope, x.document, x.problem from unnest($1::text[]) with ordinality as k(key, i) left join lateral ('
     'select s.scope, case when s.bytes <= %7$s then s.document end as document, '
     'case when s.bytes > %7$s then ''the row has '' || s.bytes || '' bytes, more than a document may have (%7$s)'' end as problem '
     'from (select r.scope, r.document, greatest(r.bytes, octet_length(r.document::text)) as bytes from ('
@@ -276,16 +278,20 @@ language sql immutable
 return left(state, 2) in ('08', '25', '40', '42', '53', '55', '57', '58');
 
 -- The present state of some rows of one table. A row that cannot be read has a problem, and spoils no other: halves are read
--- until it is alone. Errors that are not the rows' are raised.
+-- until it is alone. Errors that are not the rows' are raised. postponed: there is a document, and too much was read to take it now; the
+-- first of the keys never is.
 create or replace function rowbell.index_read_rows(s rowbell.subscriptions, p rowbell.published, keys text[])
-returns table (key text, scope text, document text, problem text)
+returns table (key text, scope text, document text, problem text, postponed boolean)
 language plpgsql set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set timezone = 'UTC' set intervalstyle = 'iso_8601'
 set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C' set row_security = off set constraint_exclusion = off as $$
 #variable_conflict use_column
 declare
   -- In order, so that the first row comes when the last one is made: what was returned before an error would stay.
-  query  constant text := format('select r.* from (select r.key, r.scope, r.document::text, r.problem from (%s) as r offset 0) as r order by r.key',
-                                 rowbell.index_rows_sql(p, rowbell.index_columns(s.settings), rowbell.index_lock(s, p)));
+  query  constant text := format(
+    'select r.key, r.scope, case when r.before < %1$s then r.document end, r.problem, r.before >= %1$s and r.document is not null '
+    'from (select d.*, coalesce(sum(octet_length(d.document)) over (order by d.i rows between unbounded preceding and 1 preceding), 0) as before '
+    'from (select r.i, r.key, r.scope, r.document::text, r.problem from (%2$s) as r offset 0) as d) as r order by r.i',
+    rowbell.index_reading_max_bytes(), rowbell.index_rows_sql(p, rowbell.index_columns(s.settings), rowbell.index_lock(s, p)));
   ranges int[] := array[1, cardinality(keys)];
   first  int;
   last   int;
@@ -300,7 +306,7 @@ begin
       if rowbell.index_fault_of_system(sqlstate) then
         raise;
       elsif first = last then
-        return query select keys[first], null, null, sqlerrm;
+        return query select keys[first], null, null, sqlerrm, false;
       else
         ranges := array[first, (first + last) / 2, (first + last) / 2 + 1, last] || ranges;
       end if;
@@ -309,8 +315,8 @@ begin
 end $$;
 
 -- The present state of what some events name. For targets outside of the database.
--- Rows: one for each event: seq, name, key, scope, document (NULL: gone), state (an SQLSTATE when it could not be read)
--- and problem.
+-- Rows: one for each event: seq, name, key, scope, document (NULL: gone), state (an SQLSTATE when it could not be read, `later` when
+-- it was postponed) and problem.
 create or replace function rowbell.index_read(subscription int, seqs bigint[])
 returns table (seq bigint, name text, key text, scope text, document text, state text, problem text)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -332,7 +338,7 @@ begin
           from unnest(g.seqs, g.keys) as u(seq, key);
         continue;
       end if;
-      return query select u.seq, p.name, u.key, r.scope, r.document, case when r.problem is not null then '55000' end, r.problem
+      return query select u.seq, p.name, u.key, r.scope, r.document, case when r.problem is not null then '55000' when r.postponed then 'later' end, r.problem
                      from unnest(g.seqs, g.keys) as u(seq, key) join rowbell.index_read_rows(s, p, g.distinct_keys) as r on r.key = u.key;
     exception when others then
       if sqlstate in ('40001', '40P01', '57014') or left(sqlstate, 2) = '53' then
@@ -344,9 +350,9 @@ begin
   end loop;
 end $$;
 
--- The same for keys of one table.
+-- The same for keys of one table: whether there is a document.
 create or replace function rowbell.index_read_keys(subscription int, name text, keys text[])
-returns table (key text, scope text, document text, problem text)
+returns table (key text, is_there boolean)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -355,7 +361,7 @@ declare
 begin
   select * into s from rowbell.subscriptions o where o.id = subscription;
   select * into p from rowbell.published o where o.name = index_read_keys.name;
-  return query select * from rowbell.index_read_rows(s, p, keys);
+  return query select r.key, r.document is not null or r.postponed from rowbell.index_read_rows(s, p, keys) as r;
 exception when insufficient_privilege or undefined_column then
   raise exception using errcode = sqlstate, message = rowbell.index_problem(sqlstate, sqlerrm, p);
 end $$;
@@ -372,9 +378,9 @@ begin
 end $$;
 
 -- One step of a walk's reading, for targets outside of the database: up to so many rows after a key.
--- Rows, in key order: key, scope, document (NULL: outside the scope, soft-deleted, or gone in between), problem.
+-- Rows, in key order: key, scope, document (NULL: outside the scope, soft-deleted, or gone in between), problem, postponed.
 create or replace function rowbell.index_walk_rows(subscription int, name text, after_key text, "limit" int)
-returns table (key text, scope text, document text, problem text)
+returns table (key text, scope text, document text, problem text, postponed boolean)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -385,7 +391,7 @@ begin
   select * into s from rowbell.subscriptions o where o.id = subscription;
   select * into p from rowbell.published o where o.name = index_walk_rows.name;
   keys := rowbell.index_next_keys(s, p, after_key, "limit");
-  return query select o.key, r.scope, r.document, r.problem
+  return query select o.key, r.scope, r.document, r.problem, r.postponed
                  from unnest(keys) with ordinality as o(key, i) join rowbell.index_read_rows(s, p, keys) as r on r.key = o.key order by o.i;
 exception when insufficient_privilege or undefined_column then
   raise exception using errcode = sqlstate, message = rowbell.index_problem(sqlstate, sqlerrm, p);

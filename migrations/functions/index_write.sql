@@ -46,14 +46,14 @@ begin
     '          where f.document is null and d.subscription_id = $3 and d.name = $4 and d.key = f.key), '
     'written as (insert into rowbell.search as d (subscription_id, name, key, scope, document, language, content, event_seq) '
     'select $3, $4, f.key, f.scope, f.document, $5, rowbell.search_vector($5, f.document, $6), q.seq '
-    '  from found f join (select u.key, max(u.seq) as seq from unnest($1, $7) as u(key, seq) group by u.key) q on q.key = f.key '
+    '  from found f join (select u.key, max(u.seq) as seq from unnest($8, $7) as u(key, seq) group by u.key) q on q.key = f.key '
     ' where f.document is not null '
     'on conflict (subscription_id, name, key) do update '
     '   set scope = excluded.scope, document = excluded.document, language = excluded.language, content = excluded.content, '
     '       event_seq = greatest(d.event_seq, excluded.event_seq), indexed_at = now()) '
     'select f.key, f.problem from found f where f.problem is not null',
-    replace(rowbell.index_rows_sql(p, columns, source), 'unnest($1::text[]) as k(key)', '(select distinct u.key from unnest($1::text[]) as u(key)) as k'))
-    using keys, s.scope, s.id, p.name, language, columns, seqs;
+    rowbell.index_rows_sql(p, columns, source))
+    using array(select distinct k from unnest(keys) as k), s.scope, s.id, p.name, language, columns, seqs, keys;
 end $$;
 
 -- The same, where a row that fails spoils no other: halves are written until it is alone. It keeps no document of before.

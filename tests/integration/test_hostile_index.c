@@ -416,6 +416,34 @@ START_TEST(rows_that_cannot_be_documents_are_given_up_alone) {
 }
 END_TEST
 
+START_TEST(one_reading_has_a_bound_in_bytes) {
+    fixture_database();
+    PGconn *admin = fixture_connect(), *dispatcher = login("rowbell_dispatcher");
+    sql_run(
+        admin,
+        "create table posts (id int primary key, title text); select rowbell.publish('posts'); grant select on "
+        "posts to rowbell_dispatcher; insert into posts select i, repeat('x', 500000) from generate_series(1, 50) i");
+    sql_run(admin, add_posts);
+    ck_assert_str_eq(
+        sql_text(dispatcher,
+                 "select count(*) || ' ' || count(r.document) || ' ' || (min(r.key::int) filter (where "
+                 "r.postponed) = max(r.key::int) filter (where not r.postponed) + 1) from "
+                 "rowbell.subscriptions s, rowbell.index_walk_rows(s.id, 'posts', null, 500) r where s.kind = "
+                 "'index'"),
+        "50 34 true");
+    ck_assert_str_eq(sql_text(dispatcher, "select count(*) || ' ' || count(r.document) || ' ' || count(r.state) from "
+                                          "rowbell.subscriptions s, rowbell.index_read(s.id, array(select seq from "
+                                          "rowbell.events where op = 'create')) r where s.kind = 'index'"),
+                     "50 34 16");
+    ck_assert_int_eq(sql_int(dispatcher,
+                             "select count(*) from rowbell.subscriptions s, rowbell.index_read_keys(s.id, "
+                             "'posts', array(select i::text from generate_series(1, 60) i)) r where s.kind = "
+                             "'index' and r.is_there"),
+                     50);
+    PQfinish(dispatcher);
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "hostile_index", 60);
     tcase_add_test(tcase, a_table_that_its_owner_may_not_read_becomes_no_document);
@@ -427,6 +455,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(tcase, a_stranger_s_types_run_no_code_for_an_index);
     tcase_add_test(tcase, a_type_that_changes_after_publish_runs_no_code);
     tcase_add_test(tcase, rows_that_cannot_be_documents_are_given_up_alone);
+    tcase_add_test(tcase, one_reading_has_a_bound_in_bytes);
 }
 
 int main(void) {
