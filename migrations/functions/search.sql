@@ -4,7 +4,7 @@
 -- refuse a document whose version is below the one that they have. 2^32 is more than can have been lost; the clock, in
 -- microseconds, is above the raises that were lost themselves (a backup that is restored twice).
 create or replace function rowbell.raise_seq() returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   -- One at a time: whoever read the number before another one's raise would set it back.
   perform from rowbell.installation for update;

@@ -85,13 +85,18 @@ START_TEST(a_table_that_its_owner_may_not_read_becomes_no_document) {
     ck_assert_str_eq(sql_text(mallory, search), "{\"name\": \"ada\"}");
     // What was granted is looked at again, by each reading and each search.
     give(admin, "revoke select (name) on salaries from %s", mallory);
-    char expected[300];
+    char expected[300], doctor[400];
     snprintf(expected, sizeof expected,
              "role %s, who owns the subscription, may not read column name of table public.salaries: grant select on "
              "public.salaries "
              "to %s",
              PQuser(mallory), PQuser(mallory));
+    snprintf(doctor, sizeof doctor, "subscription names: %s", expected);
     ck_assert_str_eq(index_all(dispatcher), expected);
+    ck_assert_str_eq(sql_text(admin,
+                              "select subject || ': ' || detail from rowbell.doctor() where problem = 'index is not "
+                              "read'"),
+                     doctor);
     ck_assert_str_eq(sql_text(mallory, search), "");
     give(admin, "grant select on salaries to %s", mallory);
     sql_run(admin, "alter table salaries enable row level security");
