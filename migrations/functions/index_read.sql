@@ -35,8 +35,9 @@ return case when settings -> 'columns' is null then null
 
 -- What keeps a role from reading what an index reads of a table; NULL: nothing. columns NULL: all of them.
 create or replace function rowbell.index_denied(reader name, p rowbell.published, columns text[]) returns text
-language sql stable
-begin atomic
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  return (
   select case
     when r.oid is null then format('the role that owns the subscription, %s, is gone', coalesce(quote_ident(reader), 'NULL'))
     when not has_schema_privilege(r.oid, c.relnamespace, 'usage')
@@ -55,20 +56,21 @@ begin atomic
    where c.oid = (p).relation
   union all
   select format('table %s is gone', (p).name) where not exists (select from pg_class c where c.oid = (p).relation)
-  limit 1;
-end;
+  limit 1);
+end $$;
 
 -- True when code of this role may run with the rights of a dispatcher.
 create or replace function rowbell.index_trusts(role oid) returns boolean
-language sql stable
-begin atomic
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  return (
   select coalesce(bool_or(r.rolsuper or r.rolname = current_user or pg_has_role(r.oid, n.nspowner, 'member')
                           or exists (select from pg_roles t where t.rolname = 'rowbell_trusted' and pg_has_role(r.oid, t.oid, 'member'))), false)
     from pg_roles r cross join pg_namespace n
    where n.nspname = 'rowbell'
      and r.oid = case when role = (select g.oid from pg_roles g where g.rolname = 'pg_database_owner')
-                      then (select d.datdba from pg_database d where d.datname = current_database()) else role end;
-end;
+                      then (select d.datdba from pg_database d where d.datname = current_database()) else role end);
+end $$;
 
 -- A table with its partitions and children.
 create or replace function rowbell.index_tree(relation oid) returns setof oid
@@ -81,8 +83,9 @@ end;
 
 -- Whose code PostgreSQL could run when this table is read: what it is, and who owns it.
 create or replace function rowbell.index_code(relation oid) returns table (what text, owner oid)
-language sql stable
-begin atomic
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  return query
   with recursive below as (
     select relation as oid union select i.inhrelid from below b join pg_inherits i on i.inhparent = b.oid),
   above as (
@@ -109,7 +112,7 @@ begin atomic
     join pg_proc f on f.oid = o.oprcode cross join lateral (values (o.oprowner), (f.proowner)) as v(owner)
   union all
   select 'type ' || y.oid::regtype, y.typowner from named n join pg_type y on n.refclassid = 'pg_type'::regclass and y.oid = n.refobjid;
-end;
+end $$;
 
 -- Locks a table and looks whether it may be read for a subscription. Answers how a FROM clause names it. To be called by the
 -- function that reads, with the settings that the functions below have.
