@@ -679,12 +679,13 @@ static void add_tests(Suite *suite) {
     tcase_add_loop_test(targets_case, a_rebuild_begins_anew_and_survives_a_kill, 0, TARGETS);
     TCase *engines = suite_case(suite, "engines", 150);
     tcase_add_loop_test(engines, too_many_and_too_large_are_handled, OPENSEARCH, TARGETS);
-    tcase_add_loop_test(engines, what_is_too_much_for_one_reading_comes_with_the_next, OPENSEARCH, TARGETS);
     tcase_add_test(engines, without_versions_one_write_at_a_time);
     tcase_add_loop_test(engines, the_command_line_seals_indexes_and_rebuilds, OPENSEARCH, TARGETS);
     tcase_add_loop_test(engines, one_job_per_subject_is_in_flight, OPENSEARCH, MEILISEARCH);
     tcase_add_loop_test(engines, a_target_that_is_away_is_waited_for, OPENSEARCH, TARGETS);
     tcase_add_loop_test(engines, a_wrong_authorization_says_so, OPENSEARCH, TARGETS);
+    TCase *large = suite_case(suite, "large", 150);
+    tcase_add_loop_test(large, what_is_too_much_for_one_reading_comes_with_the_next, OPENSEARCH, TARGETS);
     TCase *postgres = suite_case(suite, "postgres", 60);
     tcase_add_test(postgres, search_finds_ranks_and_escapes);
     tcase_add_test(postgres, a_missing_grant_is_named_and_healed);
