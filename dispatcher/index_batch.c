@@ -17,6 +17,9 @@ enum {
     RANGES_MOST = 64,
 };
 
+// In the place of a SQLSTATE: enough was read for now, so the job is given back.
+static const char POSTPONED[] = "later";
+
 struct range {
     size_t first, count;
 };
@@ -176,7 +179,7 @@ static bool may_heal(const char *state) {
 
 // A data fault hits all events of its table in a statement: the bad one is among them.
 static bool is_shared(const char *state) {
-    return !may_heal(state) && strcmp(state, "55000") != 0;
+    return !may_heal(state) && strcmp(state, "55000") != 0 && strcmp(state, POSTPONED) != 0;
 }
 
 static void push(struct batch *batch, size_t first, size_t count) {
@@ -190,7 +193,9 @@ static void take_problem(struct batch *batch, int64_t seq, const char *state, co
     struct index_item *item = find_item(batch, seq, &at);
     if (!item)
         return;
-    if (is_shared(state) && !alone)
+    if (strcmp(state, POSTPONED) == 0)
+        answer(batch, at, VERDICT_RETRY, CLASS_LOST, NULL, &(struct attempt_outcome){.unsent = true});
+    else if (is_shared(state) && !alone)
         item->ask_again = true;
     else
         answer(batch, at, may_heal(state) ? VERDICT_RETRY : VERDICT_REJECTED, CLASS_REJECTED, problem, NULL);

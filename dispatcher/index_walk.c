@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/memory.h"
+#include "common/plain_text.h"
 #include "dispatcher/index_write.h"
 #include "dispatcher/pg_array.h"
 #include "dispatcher/sql.h"
@@ -28,14 +29,16 @@ struct index_walk {
     bool wants_turn, has_turn;
     int64_t mark;
     char *after_key;
+    bool cut; // the step took less than there was, by its bytes
     struct index_document *documents;
     size_t document_count;
     size_t listed;  // documents on the page of a sweep
     int64_t offset; // of the sweep
     int64_t moment; // of the reading
     uint64_t started_ms;
-    size_t refused;
+    int64_t refused; // rows that are in no document, so far
     char first_refused[300];
+    struct buffer refused_rows; // of this step, for the database
 };
 
 static void walk_open(struct index_walk *walk);
@@ -60,6 +63,7 @@ static void walk_end(struct index_walk *walk, struct index_outcome *outcome) {
     index_outcome_clear(outcome);
     clear_documents(walk);
     index_request_free(&walk->request);
+    buffer_free(&walk->refused_rows);
     index_target_unref(walk->target);
     free(walk->after_key);
     free(walk);
@@ -84,8 +88,9 @@ static void walk_done(struct index_walk *walk) {
     if (walk->refused > 0) {
         outcome.outcome.verdict = VERDICT_REJECTED;
         outcome.outcome.class = CLASS_REJECTED;
-        snprintf(outcome.error, sizeof outcome.error, "%zu documents were refused, the others are in; the first: %s",
-                 walk->refused, walk->first_refused);
+        snprintf(outcome.error, sizeof outcome.error,
+                 "%" PRId64 " documents were refused, the others are in; the first: %s", walk->refused,
+                 walk->first_refused);
         outcome.outcome.error = outcome.error;
     }
     log_info("index_walk_done", LOG_TEXT("subscription", walk->item->delivery->subscription->name),
@@ -119,6 +124,7 @@ static void on_step_due(void *arg) {
 // Gives the turn back. The next step begins when it is due and has a turn.
 static void step_end(struct index_walk *walk, uint64_t delay_ms) {
     clear_documents(walk);
+    pg_array_begin(&walk->refused_rows);
     if (walk->has_turn) {
         walk->has_turn = false;
         walk->queue->turn_taken = false;
@@ -161,12 +167,21 @@ static void save(struct index_walk *walk, const char *phase, const char *after_k
     snprintf(id, sizeof id, "%d", walk->queue->subscription_id);
     snprintf(mark, sizeof mark, "%" PRId64, walk->mark);
     snprintf(count, sizeof count, "%zu", rows);
-    const char *values[] = {id, walk->item->table, mark, phase, after_key, count};
-    db_query(walk->sink->conn, &sql_index_walk_save, 6, values, INDEX_DEADLINE_MS,
+    const char *values[] = {id, walk->item->table, mark, phase, after_key, count, pg_array_end(&walk->refused_rows)};
+    db_query(walk->sink->conn, &sql_index_walk_save, 7, values, INDEX_DEADLINE_MS,
              strcmp(phase, "done") == 0 ? on_saved_done : on_saved, walk);
 }
 
 // ---- Rows
+
+static void note_refused(struct index_walk *walk, const struct index_document *document, const char *problem) {
+    char row[300];
+    snprintf(row, sizeof row, "%.80s: %.200s", document->key, problem);
+    plain_text_make(row, strlen(row)); // it may be cut within a character
+    pg_array_text(&walk->refused_rows, row);
+    if (walk->refused++ == 0)
+        snprintf(walk->first_refused, sizeof walk->first_refused, "%s", row);
+}
 
 // True: the step goes on. Refused documents are remembered; anything else ends the walk for now.
 static bool written_well(struct index_walk *walk, const struct index_outcome *whole) {
@@ -175,9 +190,8 @@ static bool written_well(struct index_walk *walk, const struct index_outcome *wh
         const struct index_document *document = &walk->documents[i];
         if (document->fate == FATE_RETRY && !retry)
             retry = document->problem ? document->problem : "the target refuses for now";
-        if (document->fate == FATE_REJECTED && walk->refused++ == 0)
-            snprintf(walk->first_refused, sizeof walk->first_refused, "%.80s/%.80s: %.130s", document->name,
-                     document->key, document->problem ? document->problem : "");
+        if (document->fate == FATE_REJECTED)
+            note_refused(walk, document, document->problem ? document->problem : "");
     }
     if (whole->outcome.verdict == VERDICT_DELIVERED && !retry)
         return true;
@@ -198,7 +212,7 @@ static void on_rows_written(void *arg, const struct index_outcome *whole) {
     if (!written_well(walk, whole))
         return;
     size_t rows = walk->document_count;
-    if (rows < INDEX_WALK_ROWS)
+    if (rows < INDEX_WALK_ROWS && !walk->cut)
         save(walk, "sweep", NULL, rows);
     else
         save(walk, "rows", walk->documents[rows - 1].key, rows);
@@ -211,18 +225,24 @@ static void on_rows(void *arg, const struct db_reply *reply, const struct error 
         return;
     }
     const PGresult *rows = reply->results[0];
-    size_t count = (size_t)PQntuples(rows);
+    size_t count = 0;
+    while (count < (size_t)PQntuples(rows) && strcmp(PQgetvalue(rows, (int)count, 4), "t") != 0)
+        count++;
+    walk->cut = count < (size_t)PQntuples(rows);
     if (count == 0) {
         save(walk, "sweep", NULL, 0);
         return;
     }
     walk->documents = memory_alloc(sizeof *walk->documents * count);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         walk->documents[i] = (struct index_document){.name = memory_copy_text(walk->item->table),
                                                      .key = index_row_text(rows, (int)i, 0),
                                                      .scope = index_row_text(rows, (int)i, 1),
                                                      .body = index_row_text(rows, (int)i, 2),
                                                      .version = walk->mark};
+        if (!PQgetisnull(rows, (int)i, 3)) // it has no body, so what the target has of it goes
+            note_refused(walk, &walk->documents[i], PQgetvalue(rows, (int)i, 3));
+    }
     walk->document_count = count;
     index_write_start(walk->sink, walk->target, walk->documents, count,
                       walk->target->engine->serial ? walk->moment : INDEX_ANY_MOMENT, on_rows_written, walk);
@@ -307,7 +327,7 @@ static void on_keys_read(void *arg, const struct db_reply *reply, const struct e
     const PGresult *rows = reply->results[0];
     walk->documents = memory_alloc(sizeof *walk->documents * ((size_t)PQntuples(rows) + 1));
     for (int row = 0; row < PQntuples(rows); row++)
-        if (PQgetisnull(rows, row, 2))
+        if (strcmp(PQgetvalue(rows, row, 1), "f") == 0)
             walk->documents[walk->document_count++] =
                 (struct index_document){.name = memory_copy_text(walk->item->table),
                                         .key = index_row_text(rows, row, 0),
@@ -372,6 +392,8 @@ static void on_open(void *arg, const struct db_reply *reply, const struct error 
     }
     const PGresult *row = reply->results[0];
     const char *phase = PQgetvalue(row, 0, 0);
+    walk->refused = index_row_int(row, 0, 3);
+    snprintf(walk->first_refused, sizeof walk->first_refused, "%.299s", PQgetvalue(row, 0, 4));
     if (!walk->target->engine) { // the step is done already
         if (strcmp(phase, "done") == 0)
             walk_done(walk);

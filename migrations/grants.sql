@@ -21,7 +21,8 @@ grant execute on function rowbell.add_webhook, rowbell.set_webhook, rowbell.rota
 grant execute on function rowbell.set_subscription_state, rowbell.remove_subscription, rowbell.set_subscription_owner, rowbell.replay,
   rowbell.requeue_jobs, rowbell.retry_job, rowbell.cancel_job, rowbell.attempt_log to rowbell_subscribe, rowbell_index, rowbell_operator;
 grant execute on function rowbell.add_index, rowbell.rebuild_index to rowbell_index, rowbell_operator;
-grant execute on function rowbell.search_documents to rowbell_app, rowbell_index, rowbell_operator;
+-- Each finds what is in indexes that belong to a role of the caller.
+grant execute on function rowbell.search_documents, rowbell.search_documents_of to rowbell_app, rowbell_index, rowbell_operator;
 
 grant select on rowbell.migrations to rowbell_relay, rowbell_dispatcher, rowbell_gateway, rowbell_operator;
 grant execute on function rowbell.seal_place to rowbell_subscribe, rowbell_index, rowbell_operator;
@@ -49,24 +50,6 @@ grant execute on function rowbell.prune_events(bigint, bigint, int), rowbell.pru
   rowbell.prune_stream_log(bigint, int) to rowbell_dispatcher;
 grant execute on function rowbell.prune_orphans(int), rowbell.disable_failing(bigint), rowbell.unblock_subjects(int),
   rowbell.alert_backlog(bigint, bigint), rowbell.list_set_aside(bigint, int), rowbell.follow_failover() to rowbell_dispatcher;
--- Index subscriptions. The tables that they cover are the application's: grant select on them to rowbell_dispatcher.
-grant select on rowbell.published to rowbell_dispatcher;
-grant select, insert, update, delete on rowbell.search, rowbell.index_walks to rowbell_dispatcher;
-grant select on sequence rowbell.events_seq_seq to rowbell_dispatcher;
-grant execute on function rowbell.index_read(int, bigint[]), rowbell.index_read_keys(int, text, text[]), rowbell.index_write(int, bigint[]),
-  rowbell.index_write_keys(rowbell.subscriptions, rowbell.published, text[], bigint[]),
-  rowbell.index_walk_open(int, bigint, text), rowbell.index_walk_save(int, text, bigint, text, text, bigint),
-  rowbell.index_walk_rows(int, text, text, int), rowbell.index_walk_step(int, bigint, text, int),
-  rowbell.index_next_keys(rowbell.published, text, int), rowbell.index_next_keys_sql(rowbell.published, boolean),
-  rowbell.index_rows_sql(rowbell.published, text[]), rowbell.index_document_sql(rowbell.published, text[]), rowbell.index_table_sql(rowbell.published),
-  rowbell.index_base_type(oid), rowbell.index_plain_type(oid), rowbell.index_column_sql(oid, name), rowbell.index_scope_sql(rowbell.published),
-  rowbell.index_alive_sql(rowbell.published), rowbell.index_key_columns_sql(rowbell.published),
-  rowbell.index_key_values_sql(rowbell.published, text), rowbell.index_columns(jsonb),
-  rowbell.index_problem(text, text, rowbell.published), rowbell.search_vector(regconfig, jsonb, text[]),
-  rowbell.percent_decode(text), rowbell.percent_encode(text), rowbell.percent_encode_slow(text), rowbell.scope_of(text), rowbell.scope_digest(text),
-  rowbell.capture_key_sql(oid, name[], text), rowbell.capture_plain_type(oid), rowbell.capture_text_sql(pg_attribute, text, text),
-  rowbell.text_of(anyelement), rowbell.column_is(oid, name, oid) to rowbell_dispatcher;
-
 grant select on rowbell.streams, rowbell.stream_log to rowbell_gateway;
 -- The keys of messages on Redis: who signs and who checks, nobody else.
 grant select on rowbell.stream_keys to rowbell_dispatcher, rowbell_gateway;
@@ -84,3 +67,24 @@ grant select (id, wake, timeline, system_identifier, event_bytes, most_per_owner
 grant execute on function rowbell.administer, rowbell.all_scopes, rowbell.declare_type, rowbell.requeue_events, rowbell.cancel_event,
   rowbell.prune_events, rowbell.prune_attempts, rowbell.prune_stream_log, rowbell.rotate_stream_key, rowbell.set_wake, rowbell.doctor, rowbell.subscription_settings,
   rowbell.subscription_secrets, rowbell.subscription_sealed_secrets, rowbell.secret_parts to rowbell_operator;
+
+-- Index subscriptions. The tables that are indexed are the application's: grant select on them to rowbell_dispatcher.
+grant select on rowbell.published to rowbell_dispatcher;
+grant select, insert, update, delete on rowbell.search, rowbell.index_walks to rowbell_dispatcher;
+grant select on sequence rowbell.events_seq_seq to rowbell_dispatcher;
+grant execute on function rowbell.index_read(int, bigint[]), rowbell.index_read_keys(int, text, text[]),
+  rowbell.index_read_rows(rowbell.subscriptions, rowbell.published, text[]), rowbell.index_walk_rows(int, text, text, int),
+  rowbell.index_write(int, bigint[]), rowbell.index_write_rows(rowbell.subscriptions, rowbell.published, text[], bigint[]),
+  rowbell.index_write_keys(rowbell.subscriptions, rowbell.published, text[], bigint[]),
+  rowbell.index_walk_open(int, bigint, text), rowbell.index_walk_save(int, text, bigint, text, text, bigint, text[]),
+  rowbell.index_walk_step(int, bigint, text, int), rowbell.index_next_keys(rowbell.subscriptions, rowbell.published, text, int),
+  rowbell.index_lock(rowbell.subscriptions, rowbell.published), rowbell.index_denied(name, rowbell.published, text[]),
+  rowbell.index_trusts(oid), rowbell.index_code(oid), rowbell.index_tree(oid), rowbell.index_base_type(oid), rowbell.index_own_type(oid),
+  rowbell.index_element_type(oid), rowbell.index_column_sql(oid, text), rowbell.index_key_values_sql(rowbell.published, text),
+  rowbell.index_key_columns_sql(rowbell.published), rowbell.index_alive_sql(rowbell.published), rowbell.index_scope_sql(rowbell.published),
+  rowbell.index_document_max_bytes(), rowbell.index_reading_max_bytes(), rowbell.index_rows_sql(rowbell.published, text[], text),
+  rowbell.index_next_keys_sql(rowbell.published, boolean, text), rowbell.index_columns(jsonb), rowbell.index_language(jsonb),
+  rowbell.index_problem(text, text, rowbell.published), rowbell.index_fault_of_system(text), rowbell.search_vector(regconfig, jsonb, text[]),
+  rowbell.percent_decode(text), rowbell.percent_encode(text), rowbell.percent_encode_slow(text), rowbell.scope_of(text), rowbell.scope_digest(text),
+  rowbell.capture_key_sql(oid, name[], text), rowbell.capture_plain_type(oid), rowbell.capture_text_sql(pg_attribute, text, text),
+  rowbell.text_of(anyelement), rowbell.column_is(oid, name, oid) to rowbell_dispatcher;

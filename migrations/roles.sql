@@ -6,7 +6,7 @@ declare
   role_name text;
 begin
   foreach role_name in array array['rowbell_owner', 'rowbell_app', 'rowbell_record', 'rowbell_publish', 'rowbell_subscribe', 'rowbell_index',
-                                   'rowbell_relay', 'rowbell_dispatcher', 'rowbell_gateway', 'rowbell_operator'] loop
+                                   'rowbell_trusted', 'rowbell_relay', 'rowbell_dispatcher', 'rowbell_gateway', 'rowbell_operator'] loop
     begin
       if to_regrole(role_name) is null then
         execute format('create role %I nologin', role_name);

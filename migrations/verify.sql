@@ -20,7 +20,7 @@ home as (
     from pg_namespace n where n.nspname = 'rowbell'),
 ours as (
   select r.* from pg_roles r cross join settings s
-   where s.roles and r.rolname in ('rowbell_owner', 'rowbell_app', 'rowbell_record', 'rowbell_publish', 'rowbell_subscribe', 'rowbell_index',
+   where s.roles and r.rolname in ('rowbell_owner', 'rowbell_app', 'rowbell_record', 'rowbell_publish', 'rowbell_subscribe', 'rowbell_index', 'rowbell_trusted',
                                    'rowbell_relay', 'rowbell_dispatcher', 'rowbell_gateway', 'rowbell_operator')),
 -- Everything in the schema, with its owner. What belongs to a table (its row type, indexes, TOAST) has the table's owner.
 objects as (

@@ -132,6 +132,15 @@ begin atomic
          format('rowbell subscription set-owner %s ROLE', s.name)
     from rowbell.subscriptions s where not exists (select from pg_roles r where r.rolname = s.owner)
   union all
+  select 'index is not read', 'subscription ' || s.name, f.fault, 'see docs/indexing.md, The right to read'
+    from rowbell.subscriptions s cross join rowbell.published p
+   cross join lateral (
+     select coalesce(rowbell.index_denied(s.owner, p, rowbell.index_columns(s.settings)),
+                     (select format('the owner of %s, %s, is not trusted', c.what, pg_get_userbyid(c.owner))
+                        from rowbell.index_code(p.relation) as c where not rowbell.index_trusts(c.owner) limit 1)) as fault) f
+   where s.kind = 'index' and f.fault is not null
+     and exists (select from rowbell.event_types t join rowbell.routes r on r.type_id = t.id where t.relation = p.relation and r.subscription_id = s.id)
+  union all
   select 'lock in other hands', 'pid ' || f.pid, f.holder || case when f.application <> '' then ' ' || f.application else '' end || ' stops ' || f.stops,
          format('select pg_terminate_backend(%s), and ask %I why', f.pid, f.holder)
     from rowbell.foreign_locks() f

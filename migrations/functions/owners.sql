@@ -123,6 +123,11 @@ begin
   if found_row.id is null then
     return to_jsonb(false);
   end if;
+  -- An index reads what its owner may read, so its target gets what the new owner sees: operators are no exception.
+  if found_row.kind = 'index' and not pg_has_role(caller, new_owner, 'usage') then
+    raise exception 'rowbell.set_subscription_owner: must be a member of role %, with whose rights the index will read', quote_ident(new_owner)
+      using errcode = 'insufficient_privilege';
+  end if;
   if found_row.owner <> new_owner then
     perform rowbell.owner_limit_check(new_owner);
     update rowbell.subscriptions s set owner = new_owner where s.id = found_row.id;

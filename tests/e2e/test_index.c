@@ -228,6 +228,30 @@ START_TEST(too_many_and_too_large_are_handled) { // 429 waits, 413 is sent in ha
 }
 END_TEST
 
+START_TEST(what_is_too_much_for_one_reading_comes_with_the_next) { // a walk, and then a batch
+    PGconn *conn = fresh();
+    static const char *const rows =
+        "insert into posts select '%s' || i, repeat('x', 600000) from generate_series(1, 60) i";
+    char sql[200];
+    snprintf(sql, sizeof sql, rows, "walk");
+    sql_run(conn, sql);
+    struct search_fake *fake = add_index(conn, _i, "null", "");
+    start_relay();
+    start_dispatcher();
+    wait_documents(conn, _i, fake, 60);
+    snprintf(sql, sizeof sql, rows, "batch");
+    sql_run(conn, sql);
+    wait_documents(conn, _i, fake, 120);
+    sql_run(conn, "insert into posts values ('huge', repeat('x', 100000000))"); // 100 MB, beside which the others live
+    sql_wait(conn, WAIT_MS, POISONED);
+    sql_run(conn, "insert into posts values ('after', 'x')");
+    wait_documents(conn, _i, fake, 121);
+    sql_wait(conn, WAIT_MS, QUIET);
+    ck_assert_int_eq(sql_int(conn, POISONED), 1);
+    ck_assert_str_eq(search_fake_complaint(fake), "");
+}
+END_TEST
+
 START_TEST(without_versions_one_write_at_a_time) {
     PGconn *conn = fresh();
     struct search_fake *fake = add_index(conn, MEILISEARCH, "null", "");
@@ -660,6 +684,8 @@ static void add_tests(Suite *suite) {
     tcase_add_loop_test(engines, one_job_per_subject_is_in_flight, OPENSEARCH, MEILISEARCH);
     tcase_add_loop_test(engines, a_target_that_is_away_is_waited_for, OPENSEARCH, TARGETS);
     tcase_add_loop_test(engines, a_wrong_authorization_says_so, OPENSEARCH, TARGETS);
+    TCase *large = suite_case(suite, "large", 150);
+    tcase_add_loop_test(large, what_is_too_much_for_one_reading_comes_with_the_next, OPENSEARCH, TARGETS);
     TCase *postgres = suite_case(suite, "postgres", 60);
     tcase_add_test(postgres, search_finds_ranks_and_escapes);
     tcase_add_test(postgres, a_missing_grant_is_named_and_healed);

@@ -204,97 +204,6 @@ START_TEST(a_lock_of_ours_in_other_hands_is_named) {
 }
 END_TEST
 
-// What a dispatcher runs for an index, on this connection, for every event; says what was refused.
-static const char *index_all(PGconn *dispatcher) {
-    return sql_text(dispatcher,
-                    "select string_agg(distinct w.problem, '; ') from rowbell.index_write((select id from "
-                    "rowbell.subscriptions where kind = 'index'), array(select seq from rowbell.events)) w");
-}
-
-START_TEST(a_table_of_a_stranger_is_not_read_for_an_index) {
-    fixture_database();
-    PGconn *admin = fixture_connect(), *hostile = hostile_connect(admin);
-    PGconn *dispatcher = PQconnectdb(fixture_login("rowbell_dispatcher"));
-    sql_run(admin, "select rowbell.add_index('i', '{*}', null, '{\"target\": \"postgres\"}')");
-    // PostgreSQL computes an index's predicate while it plans a query of the table.
-    sql_run(hostile,
-            "create table own.loot (who text); grant all on own.loot to public;"
-            "create table own.t (id int primary key, v text); select rowbell.publish('own.t');"
-            "create function own.spring(i int) returns boolean language plpgsql immutable as $$ begin return true; "
-            "end $$;"
-            "create index on own.t (id) where own.spring(1);"
-            "create or replace function own.spring(i int) returns boolean language plpgsql immutable as $$ begin "
-            "insert into own.loot values (current_user); return true; end $$;"
-            "grant select on own.t to public");
-    sql_run(admin, "insert into rowbell.events (type_id, subject, key, op) select id, 't/1', '1', 'create' from "
-                   "rowbell.event_types where type = 't.create'");
-    char problem[300];
-    snprintf(
-        problem, sizeof problem,
-        "rowbell: the owner of table own.t is not trusted: grant rowbell_app to %s, if code of theirs may run with the "
-        "rights of a dispatcher",
-        PQuser(hostile));
-    ck_assert_str_eq(index_all(dispatcher), problem);
-    ck_assert_int_eq(sql_int(admin, "select count(*) from own.loot"), 0);
-    ck_assert_str_eq(sql_error(dispatcher,
-                               "select * from rowbell.index_next_keys((select p from rowbell.published p), null, "
-                               "10)"),
-                     "55000");
-    // What is no table any more, or computes columns when it is read, is not read either.
-    sql_run(admin, "create view seen as select 1 as id");
-    ck_assert_str_eq(sql_error(admin, "select rowbell.index_table_sql(jsonb_populate_record(null::rowbell.published, "
-                                      "jsonb_build_object('relation', 'seen'::regclass::oid)))"),
-                     "55000");
-    // Trusted, it is a table like any other.
-    char sql[300];
-    snprintf(sql, sizeof sql, "drop index own.t_id_idx; grant rowbell_app to %s", PQuser(hostile));
-    sql_run(admin, sql);
-    sql_run(admin, "alter table own.t disable trigger user; insert into own.t values (1, 'x')");
-    ck_assert_str_eq(index_all(dispatcher), "");
-    ck_assert_str_eq(sql_text(admin, "select document ->> 'v' from rowbell.search"), "x");
-    PQfinish(hostile);
-    PQfinish(dispatcher);
-}
-END_TEST
-
-START_TEST(a_stranger_s_types_run_no_code_for_an_index) {
-    fixture_database();
-    PGconn *admin = fixture_connect(), *hostile = hostile_connect(admin);
-    PGconn *dispatcher = PQconnectdb(fixture_login("rowbell_dispatcher"));
-    sql_run(
-        hostile,
-        "create table own.loot (who text); grant all on own.loot to public;"
-        "create type own.colour as enum ('red', 'blue'); create type own.pair as (x int);"
-        "create function own.note() returns boolean language plpgsql as $$ begin insert into own.loot values "
-        "(current_user); return true; end $$;"
-        "create domain own.number as int check (own.note());"
-        "create function own.to_json(own.colour) returns json language plpgsql as $$ begin perform own.note(); return "
-        "'1'; end $$; create cast (own.colour as json) with function own.to_json(own.colour);"
-        "create function own.to_text(own.colour) returns text language plpgsql as $$ begin perform own.note(); return "
-        "'red'; end $$; create cast (own.colour as text) with function own.to_text(own.colour);"
-        "create function own.of_text(text) returns own.colour language plpgsql as $$ begin perform own.note(); return "
-        "null; end $$; create cast (text as own.colour) with function own.of_text(text)");
-    sql_run(admin,
-            "create table paints (c own.colour, n own.number, s own.colour[], p own.pair, v text, primary key (c, n));"
-            "select rowbell.publish('paints'); grant select on paints to rowbell_dispatcher;"
-            "select rowbell.add_index('i', '{paints.*}', null, '{\"target\": \"postgres\"}');"
-            "insert into paints values ('red', 7, '{red,null,blue}', row(3), 'x'), ('blue', 8, null, null, 'y');"
-            "delete from own.loot");
-    ck_assert_str_eq(index_all(dispatcher), "");
-    ck_assert_str_eq(
-        sql_text(admin, "select string_agg(key || ' ' || document, ', ' order by key) from rowbell.search"),
-        "blue/8 {\"c\": \"blue\", \"n\": 8, \"p\": null, \"s\": null, \"v\": \"y\"}, red/7 {\"c\": \"red\", "
-        "\"n\": 7, \"p\": \"(3)\", \"s\": [\"red\", null, \"blue\"], \"v\": \"x\"}");
-    ck_assert_str_eq(sql_text(dispatcher,
-                              "select string_agg(k, ' ') from unnest(rowbell.index_next_keys((select p from "
-                              "rowbell.published p), 'blue/8', 10)) k"),
-                     "red/7");
-    ck_assert_str_eq(sql_text(admin, "select coalesce(string_agg(who, ' '), 'nothing') from own.loot"), "nothing");
-    PQfinish(hostile);
-    PQfinish(dispatcher);
-}
-END_TEST
-
 static void add_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "hostile", 60);
     tcase_add_test(tcase, a_cast_of_the_table_owner_does_not_run_with_our_rights);
@@ -304,8 +213,6 @@ static void add_tests(Suite *suite) {
     tcase_add_test(tcase, an_empty_scope_is_not_every_scope);
     tcase_add_test(tcase, a_superuser_lends_no_definer_function_the_secrets);
     tcase_add_loop_test(tcase, a_lock_of_ours_in_other_hands_is_named, 0, (int)(sizeof locks / sizeof *locks));
-    tcase_add_test(tcase, a_table_of_a_stranger_is_not_read_for_an_index);
-    tcase_add_test(tcase, a_stranger_s_types_run_no_code_for_an_index);
     tcase_add_test(tcase, names_that_look_like_format_strings_are_only_names);
 }
 
