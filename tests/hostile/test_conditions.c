@@ -21,7 +21,7 @@ static void relay(void) {
 static const char *add_error(PGconn *conn, const char *condition) {
     PGresult *result = PQexecParams(conn,
                                     "select rowbell.add_webhook('w' || nextval('pg_temp.n'), 'https://a.example/', "
-                                    "'{*}', null, jsonb_build_object('condition', $1::text))",
+                                    "'{*}', 't', jsonb_build_object('condition', $1::text))",
                                     1, NULL, (const char *const[]){condition}, NULL, NULL, 0);
     static char state[6];
     const char *field = PQresultErrorField(result, PG_DIAG_SQLSTATE);
@@ -188,6 +188,7 @@ static void add_slow_past_the_check(PGconn *admin) {
     sql_run(
         admin,
         "select rowbell.add_webhook('evil', 'https://evil.example/', '{*}', 'evil', '{\"condition\": \"$.a == 1\"}');"
+        "select rowbell.set_subscription_owner('evil', 'rowbell_app');"
         "select rowbell.add_webhook('peer', 'https://peer.example/', '{*}', 'evil');"
         "select rowbell.add_webhook('victim', 'https://victim.example/', '{*}', 'good');"
         "select rowbell.add_webhook('chosen', 'https://victim.example/', '{*}', 'good', '{\"condition\": \"$.n != "

@@ -52,11 +52,13 @@ static const char *const keys_next =
     "select string_agg(k, ' ') from rowbell.published p, rowbell.subscriptions s, unnest(rowbell.index_next_keys(s, p, "
     "null, 10)) k where s.kind = 'index'";
 
-static const char *const add_posts = "select rowbell.add_index('i', '{posts.*}', null, '{\"target\": \"postgres\"}')";
+static const char *const add_posts =
+    "select rowbell.add_index('i', '{posts.*}', null, '{\"target\": \"postgres\"}', true)";
 
 START_TEST(a_table_that_its_owner_may_not_read_becomes_no_document) {
     fixture_database();
     PGconn *admin = fixture_connect(), *mallory = login("rowbell_index"), *dispatcher = login("rowbell_dispatcher");
+    sql_run(admin, "grant execute on function rowbell.all_scopes() to rowbell_index");
     sql_run(admin, "create table salaries (id int primary key, name text, pay int);"
                    "select rowbell.publish('salaries'); grant select on salaries to rowbell_dispatcher;"
                    "insert into salaries values (1, 'ada', 100000)");
@@ -78,7 +80,7 @@ START_TEST(a_table_that_its_owner_may_not_read_becomes_no_document) {
     give(admin, "grant select (id, name) on salaries to %s", mallory);
     ck_assert_str_eq(sql_error(mallory, refused[1]), "42501");
     sql_run(mallory, "select rowbell.add_index('names', '{salaries.*}', null, '{\"target\": \"postgres\", \"columns\": "
-                     "[\"name\"]}')");
+                     "[\"name\"]}', true)");
     ck_assert_str_eq(index_all(dispatcher), "");
     static const char *const search =
         "select string_agg(document::text, ' ') from rowbell.search_documents('ada or 100000')";
@@ -113,6 +115,7 @@ START_TEST(documents_are_found_by_members_of_their_owner) {
     fixture_database();
     PGconn *admin = fixture_connect(), *ada = login("rowbell_index"), *bob = login("rowbell_app"),
            *operator= login("rowbell_operator"), *dispatcher = login("rowbell_dispatcher");
+    sql_run(admin, "grant execute on function rowbell.all_scopes() to rowbell_index");
     sql_run(admin,
             "create table posts (id int primary key, title text, tenant text); select rowbell.publish('posts', scope "
             "=> 'tenant'); grant select on posts to rowbell_dispatcher; insert into posts values (1, 'secret', "
@@ -149,7 +152,7 @@ START_TEST(documents_are_found_by_members_of_their_owner) {
     ck_assert_int_eq(sql_int(ada, found), 1);
     sql_run(ada, "rollback");
     PGconn *carl = login("rowbell_index");
-    ck_assert_str_eq(sql_error(carl, "select rowbell.rebuild_index('i')"), "42501");
+    ck_assert_str_eq(sql_error(carl, "select rowbell.rebuild_index('i')"), "42704");
     ck_assert_int_eq(sql_int(carl, found), 0);
     snprintf(sql, sizeof sql, "grant %s to %s", PQuser(ada), PQuser(carl));
     sql_run(admin, sql);
@@ -175,6 +178,7 @@ START_TEST(a_table_of_a_stranger_is_not_read_for_an_index) {
     fixture_database();
     // Whoever may add an index may not run code by it.
     PGconn *admin = fixture_connect(), *hostile = hostile_connect(admin, "rowbell_index");
+    sql_run(admin, "grant execute on function rowbell.all_scopes() to rowbell_index");
     PGconn *dispatcher = login("rowbell_dispatcher");
     give(admin, "grant rowbell_app to %s", hostile);
     sql_run(hostile, "create table own.posts (id int primary key, v text); grant select on own.posts to public");
