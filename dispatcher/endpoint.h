@@ -1,6 +1,6 @@
 // endpoint: the subscriptions of one lane as this process knows them: what may be claimed for each, and who is next.
 //
-// Because each shard has one owner, all of this is plain memory of one process and exact for the fleet (DESIGN 5):
+// Because each shard has one owner, all of this is plain memory of one process and exact for the fleet:
 // slots, the rate, the probe of an endpoint that fails, the slow start of one that came back. Invariants: in_flight
 // counts the jobs that hold a slot; an endpoint that is gone is freed with its last job. A change of a subscription
 // makes a new version; sends that began under the old one keep it.

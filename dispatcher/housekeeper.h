@@ -1,6 +1,6 @@
-// housekeeper: retention and what nobody else would notice (DESIGN 10): prunes events, attempts and the stream log,
+// housekeeper: retention and what nobody else would notice: prunes events, attempts and the stream log,
 // ends what removed subscriptions left, disables endpoints that failed for days, frees blocked subjects, alerts about a
-// backlog, has the indexes of search engines rebuilt after a failover (DESIGN 5).
+// backlog, has the indexes of search engines rebuilt after a failover.
 //
 // Every dispatcher has one; a session lock lets one of them work at a time. It works in small steps on a session of its
 // own, with a pause between them, so that deliveries never wait for it. It decides nothing by itself: each step is a

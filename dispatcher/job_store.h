@@ -1,7 +1,7 @@
 // job_store: the port between the dispatcher and PostgreSQL. job_store_pg.c is the real side; tests use it alone.
 //
 // A round is everything that commits together: ends of attempts, claims given back, leases renewed and, last, new
-// claims (QUEUE 4: acks and the next claim in one commit). One round is in flight at a time; the dispatcher keeps what
+// claims (acks and the next claim are one commit). One round is in flight at a time; the dispatcher keeps what
 // it sent until the answer, and sends it again when there is none (every part is idempotent by its lease token). All
 // callbacks are called exactly once for each call, never from inside it. Pointers given are copied; results are views,
 // valid during the callback.

@@ -1,5 +1,5 @@
 // job_store_pg: job_store on PostgreSQL, on one direct connection (no transaction pooler) whose session holds the shard
-// locks and makes the claims, so that who lost the session cannot claim (DESIGN 5).
+// locks and makes the claims, so that who lost the session cannot claim.
 #pragma once
 #include "dispatcher/job_store.h"
 #include <uv.h>

@@ -1,5 +1,5 @@
 // sink_index: deliveries of index subscriptions. The sends of one loop turn are collected into batches; a batch
-// re-reads the rows by their address and writes what it found to the subscription's target (DESIGN 5, Index).
+// re-reads the rows by their address and writes what it found to the subscription's target.
 //
 // Settings of a subscription (JSON; made by rowbell.add_index):
 //   target       "postgres" (rowbell.search of this database), "opensearch", "elasticsearch" or "meilisearch"

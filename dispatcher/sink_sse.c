@@ -6,7 +6,7 @@
 //                       `--fault of the data--> LISTING --> TRYING each job alone --> IDLE
 //
 // A job that fails alone is counted, set aside and tried again alone (2 s doubling to 1 min), while the others go on
-// without it; its fifth failure poisons it and marks the log (DESIGN 6.1).
+// without it; its fifth failure poisons it and marks the log.
 #include "dispatcher/sink_sse.h"
 #include "common/backoff.h"
 #include "common/clock.h"
@@ -108,7 +108,7 @@ static void publish(struct stream *stream, const PGresult *result, int from, int
                                      .op = PQgetvalue(result, row, 5)};
         stream_message_entry(&sse->message, &entry);
     }
-    // A message that is lost here is a gap to the gateways, and they read the log (DESIGN 6.3).
+    // A message that is lost here is a gap to the gateways, and they read the log.
     if (stream_message_sign(&sse->message, &sse->keys.keys[0], stream->channel))
         redis_conn_publish(sse->redis, stream->channel, sse->message.bytes, sse->message.length);
 }

@@ -1,5 +1,5 @@
 // sink_sse: the SSE lane. Moves jobs of the streams' subscriptions into rowbell.stream_log, where they get their
-// positions, and tells the gateways (DESIGN 6.1, 6.2). Any dispatcher appends to any stream: an advisory lock makes
+// positions, and tells the gateways. Any dispatcher appends to any stream: an advisory lock makes
 // appenders take turns, so there are no shards, leases or acks; deleting the job and inserting the entry is one
 // transaction (G3, G5). It has a connection of its own, so that it never waits behind webhook claims.
 #pragma once

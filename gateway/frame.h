@@ -1,4 +1,4 @@
-// frame: the bytes of the wire (DESIGN 7; the grammar is the HTML standard, 9.2.5). A change is encoded once and
+// frame: the bytes of the wire (docs/stream.md; the grammar is the HTML standard, 9.2.5). A change is encoded once and
 // every subscriber's write points at the same bytes.
 //
 // Nothing from the outside reaches a frame except as a JSON string, so no CR or LF can end a line early.

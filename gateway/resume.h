@@ -1,5 +1,5 @@
 // resume: what a client that shows a Last-Event-ID is owed: nothing yet (fresh), the events since (replay), or the
-// news that they cannot be told (reset). Pure; DESIGN 6.6 and 7.
+// news that they cannot be told (reset). Pure. The rules: docs/stream.md.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

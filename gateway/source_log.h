@@ -1,7 +1,7 @@
 // source_log: the stream's log in PostgreSQL, alone: LISTEN for news, and reads.
 //
 // With direct_url the log is followed there, and url, which may be a pooler or a standby, answers what clients missed;
-// where a copy cannot decide, the direct one is asked (DESIGN 7).
+// where a copy cannot decide, the direct one is asked.
 #pragma once
 #include "gateway/stream_source.h"
 #include <uv.h>

@@ -1,4 +1,4 @@
-// stream: keeps the ring equal to the log (DESIGN 6.3 and 6.6). The core includes no loop and no clock: whoever owns it
+// stream: keeps the ring equal to the log (docs/stream-source.md). The core includes no loop and no clock: whoever owns it
 // calls stream_tick when stream_due_ms says so.
 //
 // Entries come two ways. Redis offers them as they are committed; an offered entry whose predecessor is the head is

@@ -1,7 +1,7 @@
 -- The same for ordered subscriptions: a job is sendable only when every event below it is fanned out and no earlier job or event
 -- of its subject is open. Jobs behind an open one move to jobs_waiting, held and blocked; job_unblock brings them back.
 -- Relays commit out of order, so the lowest row still to be fanned out is a bound; rows that were set aside or poisoned block
--- their own subject only (DESIGN 5).
+-- their own subject only.
 -- Parameters and rows as job_claim.sql; locks: the rows it moves or claims; of each subscription the lowest 500 are looked at. Index: jobs_pkey, events_claim,
 -- events_pkey, jobs_waiting_subject, events_set_aside_subject, TID scan.
 with wanted as materialized (

@@ -1,5 +1,5 @@
 -- What a client that has seen position $2 missed up to $3, and whether that can be told at all: one statement, so one
--- snapshot answers both (DESIGN 6.5).
+-- snapshot answers both.
 -- For a client that may see every scope; replay_scoped.sql is the other.
 -- Parameters: $1 stream, $2 the client's position, $3 the gateway's head, $4 most rows, $5 table names or NULL for
 -- all, $6 most rows looked at, $7 whether rows without a scope count. Marks (op damaged) are everybody's. Rows: at

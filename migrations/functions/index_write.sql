@@ -26,7 +26,7 @@ begin
 end $$;
 
 -- Brings the documents of some keys of one table in line with their rows. Writers of one document take turns by an
--- advisory lock; the rows are read in a later statement, so whoever comes last has read what is newest (DESIGN 5).
+-- advisory lock; the rows are read in a later statement, so whoever comes last has read what is newest.
 -- Rows: the keys whose rows are in no document though they are there, and why.
 create or replace function rowbell.index_write_keys(s rowbell.subscriptions, p rowbell.published, keys text[], seqs bigint[])
 returns table (key text, problem text)

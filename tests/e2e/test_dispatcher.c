@@ -166,7 +166,7 @@ START_TEST(a_lost_attempt_uses_up_no_retry) {
 }
 END_TEST
 
-START_TEST(sigterm_makes_no_duplicate) { // WEBHOOKS 14
+START_TEST(sigterm_makes_no_duplicate) {
     PGconn *conn = fresh();
     struct receiver *receiver = receiver_start();
     receiver_answer(receiver, 200, NULL, 300);

@@ -498,7 +498,7 @@ START_TEST(only_changed_subscriptions_are_read) {
 }
 END_TEST
 
-START_TEST(claims_stay_quick_with_plans_made_on_an_empty_table) { // QUEUE 6.2
+START_TEST(claims_stay_quick_with_plans_made_on_an_empty_table) {
     struct bench *bench = open_bench();
     bench->no_events = true;
     sql_run(bench->conn, "alter table rowbell.jobs set (autovacuum_enabled = off)");

@@ -1,4 +1,4 @@
-// Who sees what, with the real gateway (DESIGN 8, G7): each way to authenticate, what it fails to, and that nobody ever
+// Who sees what, with the real gateway (docs/auth.md, G7): each way to authenticate, what it fails to, and that nobody ever
 // receives, live or by replay, what is not theirs.
 #include "tests/e2e/auth/world.h"
 

@@ -49,7 +49,7 @@ START_TEST(the_header_wins_over_the_parameter) {
 }
 END_TEST
 
-START_TEST(positions_that_cannot_be_resumed) { // DESIGN 7, each reason
+START_TEST(positions_that_cannot_be_resumed) { // each reason of docs/stream.md
     fresh_database();
     struct gateway gateway = gateway_start(WITH("--ring", "4", "--max-replay", "5"));
     char header[100];

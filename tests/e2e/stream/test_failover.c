@@ -1,4 +1,4 @@
-// Positions across failovers, with real streaming replication (DESIGN 6.6, G6): ids that were issued and lost become
+// Positions across failovers, with real streaming replication (G6): ids that were issued and lost become
 // resets, older ones replay, none is issued twice; a switchover that loses nothing resets nobody. And gateways whose
 // reads go to a standby.
 #include "common/clock.h"

@@ -412,7 +412,7 @@ START_TEST(a_stop_waits_for_what_is_in_flight) {
 }
 END_TEST
 
-START_TEST(a_claim_on_a_silent_session_is_given_back) { // DESIGN 5: the send check
+START_TEST(a_claim_on_a_silent_session_is_given_back) { // the check before each send
     struct world *world = open_world();
     wait_round(world);
     world->stale = true;

@@ -1,4 +1,4 @@
-// A rate is kept in every window of time, whoever asks and when (WEBHOOKS 12).
+// A rate is kept in every window of time, whoever asks and when.
 #include "dispatcher/pace.h"
 #include "tests/unit/dispatcher/dispatcher_tests.h"
 #include <limits.h>
