@@ -1,5 +1,5 @@
-// auth: who may subscribe, and to what (docs/auth.md): the way that --auth chooses. It fails closed: an answer that is not
-// a plain yes admits nobody, and a credential that has ended is refused, never admitted to less.
+// auth: who may subscribe, and to what (docs/auth.md): the way that --auth chooses. It fails closed: an answer that is
+// not a plain yes admits nobody, and a credential that has ended is refused, never admitted to less.
 //
 // No credential, ticket or cookie reaches a log line, an error or an answer.
 #pragma once

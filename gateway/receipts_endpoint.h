@@ -1,4 +1,5 @@
-// receipts_endpoint: GET /receipts/{token}?wait=2s&for=index: what became of the changes of one transaction (docs/receipts.md).
+// receipts_endpoint: GET /receipts/{token}?wait=2s&for=index: what became of the changes of one transaction
+// (docs/receipts.md).
 //
 // It answers as soon as they are fanned out (for=index: and indexed), at the end of the wait, or at once when too many
 // wait already. Waiters share one connection and one LISTEN; one statement looks for all of them. A connection is

@@ -1,5 +1,5 @@
-// stream: keeps the ring equal to the log (docs/stream-source.md). The core includes no loop and no clock: whoever owns it
-// calls stream_tick when stream_due_ms says so.
+// stream: keeps the ring equal to the log (docs/stream-source.md). The core includes no loop and no clock: whoever owns
+// it calls stream_tick when stream_due_ms says so.
 //
 // Entries come two ways. Redis offers them as they are committed; an offered entry whose predecessor is the head is
 // appended. Everything else is the log's business: it is read after the head when a predecessor does not come within

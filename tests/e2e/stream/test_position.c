@@ -1,5 +1,5 @@
-// Last-Event-ID, each case of docs/stream.md, on two gateways of which one is behind the other (G5, G6); entries that were
-// given up; a Redis link that lives and delivers nothing.
+// Last-Event-ID, each case of docs/stream.md, on two gateways of which one is behind the other (G5, G6); entries that
+// were given up; a Redis link that lives and delivers nothing.
 #include "common/clock.h"
 #include "tests/e2e/stream/world.h"
 #include "tests/support/tcp_proxy.h"
