@@ -13,7 +13,7 @@ static struct dns_server *server;
 struct looked_up {
     int calls;
     size_t count;
-    char first[64], error[200];
+    char first[64], error[500];
 };
 
 static void setup(void) {
