@@ -147,7 +147,6 @@ void endpoint_table_apply(struct endpoint_table *table, const struct subscriptio
     free(endpoint->row_version);
     endpoint->row_version = memory_copy_text(change->version);
     endpoint->gone = false;
-    endpoint->paces_itself = table->sink->paces_itself;
     endpoint->hungry = true;
     endpoint->held = endpoint->version->active;
     endpoint->mark = 0;
@@ -214,8 +213,6 @@ static int slots_in_time(const struct endpoint *endpoint, uint64_t shards, uint6
         return 0;
     int window = endpoint->failing ? 1 : least((int)endpoint->window, endpoint->version->window_most);
     int slots = window - endpoint->in_flight - endpoint->foreign_leases;
-    if (!endpoint->paces_itself && slot_use_class(&endpoint->use, now_ms) == SLOT_UNKNOWN)
-        slots = least(slots, FAIR_SHARE_UNKNOWN_SLOTS - endpoint->in_flight);
     return slots > 0 ? slots : 0;
 }
 

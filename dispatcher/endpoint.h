@@ -63,7 +63,6 @@ struct endpoint {
     int in_flight;
     size_t bytes;            // of event data that its jobs in flight hold
     struct slot_use use;     // how long it holds its slots; outlives changes of the subscription
-    bool paces_itself;       // its sink does
     int foreign_leases;      // of a former owner, still running: they hold slots too
     bool hungry;             // may have ready jobs; false once a claim found fewer than it asked for
     bool unlooked;           // what is below the mark was not looked at since a claim above it found too few

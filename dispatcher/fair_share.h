@@ -6,7 +6,7 @@
 // the holds, and one slow answer among thousands does not make an endpoint slow.
 //
 //   quick    its holds are short: it may use every free slot, since it gives them back soon
-//   unknown  it has not answered yet: it begins with few slots, and all unknown ones leave room for the others
+//   unknown  it has not answered yet: all unknown ones together leave a quarter of the slots to the others
 //   slow     its slots are held for more than a second: all slow ones together get half of the slots
 //
 // So endpoints that are known as slow can never fill the process, and a healthy one that arrives starts at once.
@@ -19,7 +19,6 @@
 
 enum {
     FAIR_SHARE_SLOW_MS = 1000,
-    FAIR_SHARE_UNKNOWN_SLOTS = 4, // an endpoint's own, until it is known
     FAIR_SHARE_WEIGHT_MOST = 16,
 };
 

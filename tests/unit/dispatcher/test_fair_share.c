@@ -39,9 +39,7 @@ static void step(struct neighbour *all, size_t count, uint64_t now_ms) {
         enum slot_class class = slot_use_class(&one->use, now_ms);
         pool.held[class] += one->use.running;
         held += one->use.running;
-        int window =
-            class == SLOT_UNKNOWN && one->window > FAIR_SHARE_UNKNOWN_SLOTS ? FAIR_SHARE_UNKNOWN_SLOTS : one->window;
-        int slots = window - one->use.running;
+        int slots = one->window - one->use.running;
         if (one->unstarted >= 0 && slots > one->unstarted)
             slots = one->unstarted;
         if (slots <= 0)
