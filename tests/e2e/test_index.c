@@ -377,7 +377,7 @@ START_TEST(the_command_line_seals_indexes_and_rebuilds) {
     ck_assert_msg(strstr(out, "\"posts\"") != NULL, "%s", out);
     compare(conn, _i, fake, "null");
     ck_assert_int_eq(program_run("rowbell", (const char *const[]){"index", "rebuild", "nobody", NULL}, &out, &err), 1);
-    ck_assert_ptr_nonnull(strstr(err, "no index subscription named 'nobody'"));
+    ck_assert_ptr_nonnull(strstr(err, "no subscription named 'nobody'"));
 }
 END_TEST
 
