@@ -116,6 +116,7 @@ void http_answer_start(struct http_answer *answer, size_t whole_max_bytes) {
     answer->header_bytes = answer->body_bytes = answer->body_wire_bytes = 0;
     answer->name_length = answer->value_length = 0;
     answer->retry_after[0] = answer->delivery_control[0] = answer->date[0] = answer->reason[0] = '\0';
+    answer->last = '\0';
     answer->whole_max_bytes = whole_max_bytes;
     buffer_clear(&answer->body);
     if (!answer->llhttp)
@@ -135,6 +136,16 @@ static bool count_bytes(struct http_answer *answer, size_t taken) {
         return (answer->header_bytes += taken) <= HTTP_ANSWER_HEADER_MAX_BYTES;
     size_t most = answer->whole_max_bytes ? answer->whole_max_bytes : HTTP_ANSWER_BODY_MAX_BYTES;
     return (answer->body_wire_bytes += taken) <= WIRE_BYTES_A_BYTE * most + HTTP_ANSWER_HEADER_MAX_BYTES;
+}
+
+// llhttp takes a bare LF behind the reason phrase for an end of its line. Others do not, and read another head.
+static bool has_bare_lf(struct http_answer *answer, const char *bytes, size_t length) {
+    for (size_t i = 0; i < length; i++) {
+        if (bytes[i] == '\n' && answer->last != '\r')
+            return true;
+        answer->last = bytes[i];
+    }
+    return false;
 }
 
 // A head is whole: that of the answer, or of an interim one, of which nothing is kept.
@@ -160,6 +171,8 @@ enum http_answer_state http_answer_read(struct http_answer *answer, const char *
         size_t taken = got == HPE_OK ? length : (size_t)(llhttp_get_error_pos(answer->llhttp) - bytes);
         if (got == HPE_USER)
             return HTTP_ANSWER_CUT;
+        if (!answer->in_body && has_bare_lf(answer, bytes, taken))
+            return bad(answer, "is not HTTP/1.1: a line ends with LF alone");
         if (!count_bytes(answer, taken))
             return bad(answer, answer->in_body ? "has more framing than body" : "has more than 16384 bytes of headers");
         if (got == HPE_OK)

@@ -35,6 +35,7 @@ struct http_answer {
     size_t whole_max_bytes;
     size_t body_wire_bytes; // with the framing of chunks
     bool in_body, complete, has_retry_after, has_delivery_control, has_date;
+    char last;                 // byte of the head
     char name[32], value[128]; // of the header that is being read
     size_t name_length, value_length;
 };

@@ -180,6 +180,11 @@ bool seal_open(const struct seal_keys *keys, struct seal_place place, const char
     size_t decoded = length / 4 * 3 - (base64[length - 1] == '=') - (base64[length - 2] == '=');
     if (decoded < NONCE_BYTES + TAG_BYTES || decoded > SEALED_MAX_BYTES)
         return error_set(ret_error, ERROR_USAGE, "secret: its sealed form is damaged");
+    // One text for one form: the unused bits of its end are zero, and nothing stands around it.
+    char again[SEALED_MAX_BYTES / 3 * 4 + 5];
+    if (EVP_EncodeBlock((unsigned char *)again, bytes, (int)decoded) != (int)length ||
+        memcmp(again, base64, length) != 0)
+        return error_set(ret_error, ERROR_USAGE, "secret: its sealed form is damaged");
     size_t text_length = decoded - NONCE_BYTES - TAG_BYTES;
     struct buffer head = {0};
     buffer_append(&head, form, (size_t)(base64 - form));

@@ -26,6 +26,7 @@ packages_for() {
     bench_sse) printf '%s\n' nodejs npm nginx-light libnginx-mod-nchan pushpin zurl pkg-config ;;
     compose) printf '%s\n' docker.io docker-compose debootstrap ;;
     lint) printf '%s\n' clang clang-format clang-tidy libclang-rt-dev cppcheck docker-compose ;;
+    fuzz) printf '%s\n' clang libclang-rt-dev ;;
     esac
 }
 package_known() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9]'; }

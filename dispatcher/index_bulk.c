@@ -119,7 +119,8 @@ static void build_sweep(const struct index_target *target, const char *name, int
 static bool judge_sweep(const char *answer, bool *ret_more) {
     struct json_object *root = json_tokener_parse(answer), *total = NULL, *failures = NULL;
     bool good = json_object_is_type(root, json_type_object) && json_object_object_get_ex(root, "total", &total) &&
-                (!json_object_object_get_ex(root, "failures", &failures) || json_object_array_length(failures) == 0);
+                (!json_object_object_get_ex(root, "failures", &failures) ||
+                 (json_object_is_type(failures, json_type_array) && json_object_array_length(failures) == 0));
     *ret_more = good && json_object_get_int64(total) >= INDEX_SWEEP_DOCUMENTS;
     json_object_put(root);
     return good;

@@ -1,5 +1,6 @@
 #include "gateway/allowed_host.h"
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
@@ -15,6 +16,13 @@ bool allowed_host(const struct config_list *allowed, const char *host) {
     if (length == 0 || length >= sizeof name) {
         return false;
     }
+    const char *rest = host + length + bracketed;
+    if (bracketed && *rest++ != ']') {
+        return false;
+    }
+    if (*rest != '\0' && (*rest != ':' || rest[1 + strspn(rest + 1, "0123456789")] != '\0')) {
+        return false;
+    }
     memcpy(name, bracketed ? host + 1 : host, length);
     name[length] = '\0';
     // A name can be pointed anywhere, an address cannot: whoever writes it there means this server.
@@ -23,6 +31,11 @@ bool allowed_host(const struct config_list *allowed, const char *host) {
     }
     if (name[length - 1] == '.') {
         name[--length] = '\0';
+    }
+    for (const char *c = name; *c != '\0'; c++) {
+        if (!isalnum((unsigned char)*c) && !strchr("-._", *c)) {
+            return false;
+        }
     }
     size_t local_length = sizeof local - 1;
     if (length >= local_length && strcasecmp(name + length - local_length, local) == 0 &&

@@ -186,8 +186,13 @@ bool jwt_keys_from_pem(struct jwt_keys *keys, const char *pem, size_t length, st
         OPENSSL_free(header);
         OPENSSL_clear_free(der, (size_t)der_length);
     }
-    ERR_clear_error(); // the end of the text is one
+    // The text's end is "no start line". Anything else is a block that cannot be read, and might be a private key.
+    bool ended = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+    ERR_clear_error();
     BIO_free(bio);
+    if (read && !ended) {
+        read = error_set(ret_error, ERROR_USAGE, "a block of it is damaged");
+    }
     if (read && keys->count == 0) {
         read = error_set(ret_error, ERROR_USAGE, "no PUBLIC KEY and no CERTIFICATE in it");
     }

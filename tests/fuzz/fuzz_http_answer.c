@@ -1,16 +1,6 @@
-// The reader of answers on any bytes: whole and byte by byte must be read the same, within its limits. Build as
-// fuzz_http_request.c.
+// The reader of answers on any bytes: whole and byte by byte must be read the same, within its limits.
 #include "common/http_answer.h"
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
-
-static void require(bool condition) {
-    if (!condition)
-        abort();
-}
+#include "tests/fuzz/fuzz.h"
 
 static struct buffer read_as(const uint8_t *bytes, size_t length, size_t cut, size_t whole_max_bytes) {
     struct http_answer answer = {0};
@@ -18,9 +8,7 @@ static struct buffer read_as(const uint8_t *bytes, size_t length, size_t cut, si
     enum http_answer_state state = HTTP_ANSWER_MORE;
     for (size_t at = 0; at < length && state == HTTP_ANSWER_MORE;) {
         size_t piece = length - at < cut ? length - at : cut;
-        char *copy = malloc(piece); // of exactly this size: the sanitizer sees a read beyond it
-        require(copy != NULL);
-        memcpy(copy, bytes + at, piece);
+        char *copy = input_copy(bytes + at, piece);
         state = http_answer_read(&answer, copy, piece);
         free(copy);
         at += piece;
@@ -42,7 +30,7 @@ static struct buffer read_as(const uint8_t *bytes, size_t length, size_t cut, si
     return text;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
+FUZZ_TARGET(http_answer) {
     for (size_t whole = 0; whole <= 100; whole += 100) {
         struct buffer one = read_as(bytes, length, SIZE_MAX, whole);
         struct buffer many = read_as(bytes, length, 1, whole);

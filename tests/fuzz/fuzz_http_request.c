@@ -1,18 +1,9 @@
 // The request parser on any bytes: whole and byte by byte must be read the same, and what is read keeps the promises of
-// common/http_request.h. Build with -fsanitize=fuzzer,address; or link with any LLVMFuzzerTestOneInput driver.
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+// common/http_request.h.
 
 #include "common/buffer.h"
 #include "common/http_request.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
-
-static void require(bool condition) {
-    if (!condition)
-        abort();
-}
+#include "tests/fuzz/fuzz.h"
 
 static bool accept_pair(void *arg, const char *name, const char *value) {
     require(strlen(name) + strlen(value) <= HTTP_TARGET_MAX_BYTES);
@@ -50,9 +41,7 @@ static struct buffer read_as(const uint8_t *bytes, size_t length, size_t cut) {
     for (size_t at = 0; at < length && status == 0;) {
         size_t piece = length - at < cut ? length - at : cut;
         size_t consumed = 0;
-        char *copy = malloc(piece); // of exactly this size: the sanitizer sees a read beyond it
-        require(copy != NULL);
-        memcpy(copy, bytes + at, piece);
+        char *copy = input_copy(bytes + at, piece);
         enum http_parse parse = http_parser_feed(parser, copy, piece, &consumed, &status);
         free(copy);
         require(consumed <= piece && (parse != HTTP_PARSE_MORE || consumed == piece));
@@ -68,7 +57,7 @@ static struct buffer read_as(const uint8_t *bytes, size_t length, size_t cut) {
     return text;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
+FUZZ_TARGET(http_request) {
     struct buffer whole = read_as(bytes, length, SIZE_MAX);
     struct buffer single = read_as(bytes, length, 1);
     require(whole.length == single.length && memcmp(whole.bytes, single.bytes, whole.length) == 0);

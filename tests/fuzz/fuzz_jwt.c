@@ -1,20 +1,8 @@
 // Any bytes as a token, as a JSON text, and as a JWK Set: nothing is read beyond its end, what is refused leaves
-// nothing behind, and no token is ever valid but one that the key's owner made. Build with -fsanitize=fuzzer,address;
-// or link with any LLVMFuzzerTestOneInput driver.
+// nothing behind, and no token is ever valid but one that the key's owner made.
 #include "common/json_read.h"
-#include "common/memory.h"
 #include "gateway/jwt.h"
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
-
-static void require(bool condition) {
-    if (!condition) {
-        abort();
-    }
-}
+#include "tests/fuzz/fuzz.h"
 
 static void look_at(const struct json_value *value, unsigned depth) {
     require(depth <= JSON_DEPTH_MAX);
@@ -76,12 +64,9 @@ static void check_base64url(const uint8_t *bytes, size_t length) {
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
-    char *text = memory_alloc(length + 1);
-    char *exact = malloc(length > 0 ? length : 1); // of exactly this size: the sanitizer sees a read beyond it
-    require(exact != NULL);
-    memcpy(text, bytes, length);
-    memcpy(exact, bytes, length);
+FUZZ_TARGET(jwt) {
+    char *text = input_text(bytes, length);
+    char *exact = input_copy(bytes, length);
     read_json(exact, length);
     read_set(exact, length);
     check_token(text);

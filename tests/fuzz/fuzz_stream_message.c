@@ -1,24 +1,12 @@
 // Any bytes as a message from Redis: nothing that is not signed is read. Then the same bytes as the body of a signed
 // one: what is read must hold together, and be read the same after it was written again.
-//
-//   clang -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -std=gnu17 -I. tests/fuzz/fuzz_stream_message.c
-//       common/stream_message.c common/buffer.c common/memory.c -lcrypto -o fuzz_stream_message
 #include "common/stream_message.h"
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *input, size_t length);
+#include "tests/fuzz/fuzz.h"
 
 struct copied {
     int count;
     struct stream_entry entries[STREAM_MESSAGE_MAX_ENTRIES];
 };
-
-static void require(int condition) {
-    if (!condition)
-        abort();
-}
 
 static void each(void *arg, const struct stream_entry *entry) {
     struct copied *copied = arg;
@@ -32,26 +20,24 @@ static int same(const char *a, const char *b) {
 }
 
 static const char channel[] = "rowbell:0123abcd:stream:1";
-static const char head[] = "1 2 1\n"; // of stream_message_begin below
+#define HEAD "1 2 1\n" // of stream_message_begin below
 
 static void require_unread(const uint8_t *input, size_t length, const struct stream_keys *keys) {
     struct copied none = {0};
-    char *bytes = malloc(length > 0 ? length : 1);
-    require(bytes != NULL);
-    memcpy(bytes, input, length);
+    char *bytes = input_copy(input, length);
     require(stream_message_read(bytes, length, keys, channel, each, &none) != STREAM_MESSAGE_GOOD && none.count == 0);
     free(bytes);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *input, size_t length) {
+FUZZ_TARGET(stream_message) {
     struct stream_keys keys = {0};
     struct buffer message = {0};
     struct copied first = {0};
     stream_keys_add(&keys, "1", "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f");
-    require_unread(input, length, &keys);
+    require_unread(bytes, length, &keys);
     stream_message_begin(&message, 1, 2, 1);
-    message.length -= sizeof head - 1;
-    buffer_append(&message, (const char *)input, length);
+    message.length -= sizeof HEAD - 1;
+    buffer_append(&message, (const char *)bytes, length);
     if (length == 0 || !stream_message_sign(&message, &keys.keys[0], channel)) {
         buffer_free(&message);
         return 0;
