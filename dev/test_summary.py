@@ -54,6 +54,14 @@ if os.path.exists(tap):
         print("--- tests in JavaScript")
         print(text[-8000:])
 
+fuzz = os.path.join(run, "fuzz.txt")
+if os.path.exists(fuzz):
+    with open(fuzz, encoding="utf-8", errors="replace") as log:
+        sums = re.findall(r"^(\d+) passed, (\d+) failed$", log.read(), re.M)
+    good, bad = map(int, sums[-1]) if sums else (0, 1)
+    passed += good
+    failed += bad
+
 # What our programs logged in the tests that failed: the others removed theirs.
 logs = os.path.join(run, "logs")
 for name in sorted(os.listdir(logs))[:10] if failed else []:

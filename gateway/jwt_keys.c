@@ -181,7 +181,8 @@ bool jwt_keys_from_pem(struct jwt_keys *keys, const char *pem, size_t length, st
     long der_length;
     bool read = true;
     while (read && PEM_read_bio(bio, &label, &header, &der, &der_length) == 1) {
-        read = keys->count < JWT_KEYS_MAX && add_pem_block(keys, label, der, der_length, ret_error);
+        read = keys->count < JWT_KEYS_MAX ? add_pem_block(keys, label, der, der_length, ret_error)
+                                          : error_set(ret_error, ERROR_USAGE, "more than %d keys", JWT_KEYS_MAX);
         OPENSSL_free(label);
         OPENSSL_free(header);
         OPENSSL_clear_free(der, (size_t)der_length);

@@ -17,9 +17,9 @@ static void judge_as(const struct index_engine *engine, const char *answer, bool
     struct index_document documents[DOCUMENTS] = {0};
     char *problem = NULL;
     int64_t number = 0;
-    check_documents(documents,
-                    (task ? engine->judge_task : engine->judge)(documents, DOCUMENTS, answer, &number, &problem),
-                    problem);
+    enum index_judgement judgement =
+        (task ? engine->judge_task : engine->judge)(documents, DOCUMENTS, answer, &number, &problem);
+    check_documents(documents, judgement, problem);
 }
 
 FUZZ_TARGET(index_answer) {

@@ -13,7 +13,7 @@ FUZZ_TARGET(pem) {
     require(good || !pem_pair_check(text, text, &error) || strstr(text, "CERTIFICATE"));
     if (jwt_keys_from_pem(&keys, exact, length, &error)) {
         require(keys.count > 0 && keys.count <= JWT_KEYS_MAX && !keys.named);
-        require(strstr(text, "\n-----BEGIN PRIVATE KEY-----\n") == NULL);
+        require(strncmp(text, "-----BEGIN PRIVATE KEY-----\n", 28) != 0);
         for (size_t i = 0; i < keys.count; i++)
             require(keys.keys[i].public_key && keys.keys[i].algorithm != JWT_HS256);
     } else {
