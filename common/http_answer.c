@@ -89,6 +89,7 @@ static int on_body(llhttp_t *llhttp, const char *bytes, size_t length) {
 static int on_complete(llhttp_t *llhttp) {
     struct http_answer *answer = llhttp->data;
     answer->complete = true;
+    answer->chunked = (llhttp->flags & (F_CHUNKED | F_SKIPBODY)) == F_CHUNKED;
     answer->keep_alive = llhttp_should_keep_alive(llhttp) != 0;
     return HPE_PAUSED;
 }
@@ -171,8 +172,13 @@ enum http_answer_state http_answer_read(struct http_answer *answer, const char *
         size_t taken = got == HPE_OK ? length : (size_t)(llhttp_get_error_pos(answer->llhttp) - bytes);
         if (got == HPE_USER)
             return HTTP_ANSWER_CUT;
-        if (!answer->in_body && has_bare_lf(answer, bytes, taken))
+        bool bare_lf = !answer->in_body && has_bare_lf(answer, bytes, taken);
+        // llhttp takes one for the end of trailers too: an answer that ends sooner than others see it end.
+        char before = taken >= 2 ? bytes[taken - 2] : answer->last;
+        if (bare_lf || (got == HPE_PAUSED && answer->complete && answer->in_body && answer->chunked && before != '\r'))
             return bad(answer, "is not HTTP/1.1: a line ends with LF alone");
+        if (taken > 0)
+            answer->last = bytes[taken - 1];
         if (!count_bytes(answer, taken))
             return bad(answer, answer->in_body ? "has more framing than body" : "has more than 16384 bytes of headers");
         if (got == HPE_OK)

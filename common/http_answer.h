@@ -34,8 +34,8 @@ struct http_answer {
     struct llhttp__internal_s *llhttp; // owned
     size_t whole_max_bytes;
     size_t body_wire_bytes; // with the framing of chunks
-    bool in_body, complete, has_retry_after, has_delivery_control, has_date;
-    char last;                 // byte of the head
+    bool in_body, complete, chunked, has_retry_after, has_delivery_control, has_date;
+    char last;                 // byte that was read
     char name[32], value[128]; // of the header that is being read
     size_t name_length, value_length;
 };
