@@ -134,7 +134,9 @@ bool secret_place_read(struct cli *cli, const char *name, struct secret_place *r
         ret_place->is_index = strcmp(PQgetvalue(row, 0, 1), "index") == 0;
     }
     PQclear(row);
-    return found || error_set(ret_error, ERROR_SQL, "there is no subscription %s: see rowbell subscription list", name);
+    if (!found)
+        error_set(ret_error, ERROR_SQL, "there is no subscription %s: see rowbell subscription list", name);
+    return found;
 }
 
 struct seal_place secret_place_main(const struct secret_place *place) {

@@ -252,15 +252,16 @@ static void events_answered(struct events_endpoint *endpoint, struct http_exchan
     struct client_address client = client_of(endpoint, exchange, request);
     struct admission_ticket ticket;
     const char *obstacle = answer->verdict == AUTH_UNAVAILABLE ? "auth" : find_obstacle(endpoint);
+    bool refused = answer->verdict == AUTH_REFUSED, is_head = strcmp(request->method, "HEAD") == 0;
     buffer_clear(&head);
-    if (answer->verdict == AUTH_REFUSED) {
+    bool taken = !refused && !obstacle && !is_head &&
+                 admission_take(endpoint->admission, &answer->grant, &client, &ticket, &obstacle);
+    if (refused) {
         respond_refused(endpoint, exchange, request, answer);
     } else if (obstacle) {
         refuse(endpoint, exchange, request, obstacle);
-    } else if (strcmp(request->method, "HEAD") == 0) {
+    } else if (!taken) {
         write_and_close(endpoint, exchange, request, &head);
-    } else if (!admission_take(endpoint->admission, &answer->grant, &client, &ticket, &obstacle)) {
-        refuse(endpoint, exchange, request, obstacle);
     } else {
         // The first connection of a browser cannot send the header, hence the parameter; on reconnects the header is
         // newer.

@@ -65,10 +65,7 @@ static const char *const bad_urls[] = {
     "https://%3127.0.0.1/",
     "https://exam%dd/",
     "https://ex\xc3\xa4mple.com/",
-    "https://127\xe3\x80\x82"
-    "0\xe3\x80\x82"
-    "0\xe3\x80\x82"
-    "1/",
+    "https://127\343\200\2020\343\200\2020\343\200\2021/",
     "https://\xef\xbc\x91\xef\xbc\x92\xef\xbc\x97.0.0.1/",
     "https://example.com/\xc3\xa4",
     // addresses that not everybody takes for one
