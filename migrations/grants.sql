@@ -87,4 +87,4 @@ grant execute on function rowbell.index_read(int, bigint[]), rowbell.index_read_
   rowbell.index_problem(text, text, rowbell.published), rowbell.index_fault_of_system(text), rowbell.search_vector(regconfig, jsonb, text[]),
   rowbell.percent_decode(text), rowbell.percent_encode(text), rowbell.percent_encode_slow(text), rowbell.scope_of(text), rowbell.scope_digest(text),
   rowbell.capture_key_sql(oid, name[], text), rowbell.capture_plain_type(oid), rowbell.capture_text_sql(pg_attribute, text, text),
-  rowbell.text_of(anyelement), rowbell.column_is(oid, name, oid) to rowbell_dispatcher;
+  rowbell.text_of(anyelement), rowbell.type_is(anyelement, oid) to rowbell_dispatcher;

@@ -18,11 +18,11 @@ create or replace function rowbell.capture_settled_type(type oid) returns boolea
 language sql immutable strict
 return rowbell.capture_plain_type(type) or type in ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype, 'numeric'::regtype);
 
--- Whether a column has a type. Called immutable, so that the planner computes it and drops the branch that it rules out; a change of the
--- table makes PostgreSQL plan again.
-create or replace function rowbell.column_is(relation oid, attname name, type oid) returns boolean
-language sql immutable set search_path = pg_catalog, pg_temp
-return exists (select from pg_attribute a where a.attrelid = relation and a.attname = column_is.attname and a.atttypid = type and not a.attisdropped);
+-- Whether a value has a type. To be called with `case when false then COLUMN end`, of which the planner makes a NULL of the column's type,
+-- and so computes this and drops the branch that it rules out, unseen: what it sees, it may evaluate. The type is the one that the statement
+-- was parsed with, never one from the catalog: a snapshot of a transaction (REPEATABLE READ) may be older than the table.
+create or replace function rowbell.type_is(value anyelement, type oid) returns boolean
+language sql immutable set search_path = pg_catalog, pg_temp as $$ select pg_typeof(value)::oid = type $$;
 
 -- A value of any type as text, whatever the session's settings.
 create or replace function rowbell.text_of(value anyelement) returns text
@@ -38,7 +38,7 @@ set lc_monetary = 'C' set search_path = pg_catalog, pg_temp as $$
 create or replace function rowbell.capture_text_sql(a pg_attribute, reference text, escape text default null) returns text
 language sql stable
 return (select case when t.typtype = 'b' and t.typnamespace = 'pg_catalog'::regnamespace and t.typelem = 0
-                 then format('(case when rowbell.column_is(%s, %L, %s) then %s else %s end collate "C")', (a).attrelid, (a).attname, (a).atttypid,
+                 then format('(case when rowbell.type_is(case when false then %s end, %s) then %s else %s end collate "C")', reference, (a).atttypid,
                              case when rowbell.capture_plain_type((a).atttypid) or escape is null then '' else escape end || format('(%s::text)', reference),
                              coalesce(escape, '') || format('(rowbell.text_of(%s))', reference))
                  else format('(%s(case when %s is not null then concat(%2$s) end) collate "C")', coalesce(escape, ''), reference) end

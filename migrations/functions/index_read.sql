@@ -289,12 +289,14 @@ language plpgsql set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD
 set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C' set row_security = off set constraint_exclusion = off as $$
 #variable_conflict use_column
 declare
+  -- A statement of its own: the next one, which reads the columns' types, must have a snapshot from after the lock.
+  source constant text := rowbell.index_lock(s, p);
   -- In order, so that the first row comes when the last one is made: what was returned before an error would stay.
   query  constant text := format(
     'select r.key, r.scope, case when r.before < %1$s then r.document end, r.problem, r.before >= %1$s and r.document is not null '
     'from (select d.*, coalesce(sum(octet_length(d.document)) over (order by d.i rows between unbounded preceding and 1 preceding), 0) as before '
     'from (select r.i, r.key, r.scope, r.document::text, r.problem from (%2$s) as r offset 0) as d) as r order by r.i',
-    rowbell.index_reading_max_bytes(), rowbell.index_rows_sql(p, rowbell.index_columns(s.settings), rowbell.index_lock(s, p)));
+    rowbell.index_reading_max_bytes(), rowbell.index_rows_sql(p, rowbell.index_columns(s.settings), source));
   ranges int[] := array[1, cardinality(keys)];
   first  int;
   last   int;
@@ -374,9 +376,10 @@ create or replace function rowbell.index_next_keys(s rowbell.subscriptions, p ro
 language plpgsql set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set timezone = 'UTC' set intervalstyle = 'iso_8601'
 set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C' set row_security = off set constraint_exclusion = off as $$
 declare
+  source constant text := rowbell.index_lock(s, p);   -- first, and alone: see index_read_rows
   keys text[];
 begin
-  execute format('select array(%s)', rowbell.index_next_keys_sql(p, after_key is not null, rowbell.index_lock(s, p))) into keys using after_key, "limit";
+  execute format('select array(%s)', rowbell.index_next_keys_sql(p, after_key is not null, source)) into keys using after_key, "limit";
   return keys;
 end $$;
 

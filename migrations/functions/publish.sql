@@ -385,3 +385,4 @@ drop function if exists rowbell.publish_proof();
 drop function if exists rowbell.truncate_is_covered(oid, text, text);
 drop function if exists rowbell.capture_functions(oid);
 drop function if exists rowbell.capture_text_sql(oid, text);
+drop function if exists rowbell.column_is(oid, name, oid);   -- until capture read the type from the statement itself

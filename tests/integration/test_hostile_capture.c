@@ -105,6 +105,46 @@ START_TEST(a_type_that_a_column_is_given_later_runs_no_code) {
 }
 END_TEST
 
+// What a transaction's snapshot shows of the columns may be older than the table that it writes.
+static const char *const old_snapshot_casts[] = {
+    // Run with the row.
+    "create function own.look(own.colour) returns text language plpgsql as $$ begin perform own.note(); return 'x'; "
+    "end $$",
+    // Evaluated by the planner, which inlines it: in a branch that is never taken, too.
+    "create function own.early() returns text language plpgsql immutable as $$ begin perform own.note(); return 'x'; "
+    "end $$; create function own.look(own.colour) returns text language sql immutable as 'select own.early()'",
+};
+static const char *const old_snapshot_types[] = {"own.colour", "own.of_colour"};
+
+START_TEST(a_snapshot_that_is_older_than_the_table_runs_no_code) {
+    fixture_database();
+    PGconn *admin = fixture_connect(), *owner = publisher_connect(admin);
+    char sql[1000];
+    sql_run(owner, traps);
+    snprintf(sql, sizeof sql,
+             "drop cast (own.colour as text); %s; create cast (own.colour as text) with function own.look(own.colour);"
+             "create domain own.of_colour as own.colour; create table own.t (k int primary key, s int, n int);"
+             "select rowbell.publish('own.t', scope => 's')",
+             old_snapshot_casts[_i % 2]);
+    sql_run(owner, sql);
+    PGconn *old = fixture_connect();
+    snprintf(sql, sizeof sql, "set session authorization %s", PQuser(owner));
+    sql_run(old, sql);
+    sql_run(old, "begin isolation level repeatable read; select from pg_class limit 1");
+    snprintf(sql, sizeof sql,
+             "alter table own.t drop column k, drop column s; alter table own.t add k %1$s primary key, add s %1$s",
+             old_snapshot_types[_i / 2]);
+    sql_run(owner, sql);
+    sql_run(old, "insert into own.t (k, s) values ('red', 'blue'); update own.t set n = 1; commit");
+    ck_assert_str_eq(sql_text(admin, "select coalesce(string_agg(who, ' '), 'nothing') from own.loot"), "nothing");
+    ck_assert_str_eq(
+        sql_text(admin, "select string_agg(concat_ws(' ', op, key, scope), ', ' order by seq) from rowbell.events"),
+        "create red blue, update red blue");
+    PQfinish(old);
+    PQfinish(owner);
+}
+END_TEST
+
 START_TEST(a_domain_with_a_check_and_a_stranger_s_image_run_no_code) {
     fixture_database();
     PGconn *admin = fixture_connect(), *owner = publisher_connect(admin);
@@ -411,6 +451,7 @@ static void add_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "hostile_capture", 120);
     tcase_add_loop_test(tcase, a_type_that_a_column_is_given_later_runs_no_code, 0,
                         (int)(sizeof changes / sizeof *changes));
+    tcase_add_loop_test(tcase, a_snapshot_that_is_older_than_the_table_runs_no_code, 0, 4);
     tcase_add_test(tcase, a_domain_with_a_check_and_a_stranger_s_image_run_no_code);
     tcase_add_test(tcase, a_capture_function_captures_its_own_table_alone);
     tcase_add_test(tcase, publishing_is_a_grant_of_its_own);
