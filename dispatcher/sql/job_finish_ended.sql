@@ -41,16 +41,15 @@ logged as (
     from done d
 ),
 -- Success moves last_success_at once a second at the most: this row is hot, and ON CONFLICT would lock it. Failures with more
--- than the longest retry between them are not one outage.
-health as (
-  insert into rowbell.subscription_state as h
-         (subscription_id, not_before, failing_since, last_success_at, last_failure_at, last_error)
+-- than the longest retry between them are not one outage. A row that a transaction of the subscription's owner holds is left as it is:
+-- nobody's deliveries wait for it.
+news as materialized (
   select d.subscription_id,
-         case when max(d.pause_ms) > 0 then now() + max(d.pause_ms) * interval '1 millisecond' end,
-         case when not bool_or(d.fate = 'delivered') then now() end,
-         case when bool_or(d.fate = 'delivered') then now() end,
-         case when not bool_and(d.fate = 'delivered') then now() end,
-         max(d.error)
+         case when max(d.pause_ms) > 0 then now() + max(d.pause_ms) * interval '1 millisecond' end as not_before,
+         case when not bool_or(d.fate = 'delivered') then now() end as failing_since,
+         case when bool_or(d.fate = 'delivered') then now() end as last_success_at,
+         case when not bool_and(d.fate = 'delivered') then now() end as last_failure_at,
+         max(d.error) as last_error
     from done d
    group by d.subscription_id
   having exists (select from rowbell.subscriptions s where s.id = d.subscription_id)
@@ -58,13 +57,32 @@ health as (
           or not exists (select from rowbell.subscription_state k
                           where k.subscription_id = d.subscription_id and k.failing_since is null
                             and k.last_success_at >= now() - interval '1 second'))
-   order by d.subscription_id
-  on conflict (subscription_id) do update
-     set not_before = coalesce(excluded.not_before, h.not_before),
-         failing_since = case when excluded.last_success_at is null then
+),
+first_news as (
+  insert into rowbell.subscription_state (subscription_id, not_before, failing_since, last_success_at, last_failure_at, last_error)
+  select n.subscription_id, n.not_before, n.failing_since, n.last_success_at, n.last_failure_at, n.last_error
+    from news n
+   where not exists (select from rowbell.subscription_state k where k.subscription_id = n.subscription_id)
+  on conflict (subscription_id) do nothing
+),
+health as (
+  update rowbell.subscription_state h
+     set not_before = coalesce(n.not_before, h.not_before),
+         failing_since = case when n.last_success_at is null then
            case when h.last_failure_at > now() - interval '30 hours' then coalesce(h.failing_since, now()) else now() end end,
-         last_success_at = coalesce(excluded.last_success_at, h.last_success_at),
-         last_failure_at = coalesce(excluded.last_failure_at, h.last_failure_at),
-         last_error = coalesce(excluded.last_error, h.last_error)
+         last_success_at = coalesce(n.last_success_at, h.last_success_at),
+         last_failure_at = coalesce(n.last_failure_at, h.last_failure_at),
+         last_error = coalesce(n.last_error, h.last_error)
+    from news n
+   where h.subscription_id = n.subscription_id
+     and h.ctid = any(array(
+           select l.at
+             from news w
+            cross join lateral (
+              select k.ctid as at
+                from rowbell.subscription_state k
+               where k.subscription_id = w.subscription_id
+               limit 1
+                 for update skip locked) l))
 )
 select d.subscription_id, d.event_seq from done d;

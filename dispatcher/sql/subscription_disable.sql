@@ -1,10 +1,12 @@
 -- The receiver said that it wants no more. An alert says so.
--- Parameters: $1 int[] subscriptions. Rows: name of each that was active. Locks: subscriptions rows.
+-- One that a transaction of its owner holds is left, until its receiver says so again: nobody's deliveries wait for it.
+-- Parameters: $1 int[] subscriptions. Rows: name of each that was active. Locks: subscriptions rows, SKIP LOCKED.
 -- Index: subscriptions_pkey.
 with gone as (
   update rowbell.subscriptions s
      set state = 'disabled'
-   where s.id = any($1::int[])
+   where s.id = any(array(
+           select k.id from rowbell.subscriptions k where k.id = any($1::int[]) and k.state = 'active' for update skip locked))
      and s.state = 'active'
   returning s.name
 )

@@ -16,7 +16,7 @@ begin
 end $$;
 
 -- Deletes fanned-out events that are older than their retention, among at most so many after a seq (0 to begin). Never one that is not
--- fanned out (so no poisoned one), nor one that a job names; cancelled jobs are as old as their event and go first. Returns how many
+-- fanned out (so no poisoned one), nor one that a job names; one that somebody's transaction holds goes the next time; cancelled jobs are as old as their event and go first. Returns how many
 -- went, and the last seq that was looked at (NULL: what follows is too young).
 create or replace function rowbell.prune_events(older_ms bigint, after_seq bigint default 0, most int default 1000)
 returns table (pruned bigint, last_seq bigint)
@@ -32,7 +32,8 @@ begin
              from (select e.seq, e.fanned_out_at from rowbell.events e where e.seq > after_seq order by e.seq limit most) l
             cross join lateral (
               select j.ctid as at, j.state from rowbell.jobs_waiting j
-               where j.event_seq >= l.seq and j.event_seq <= l.seq order by j.event_seq offset 0) k
+               where j.event_seq >= l.seq and j.event_seq <= l.seq and j.state || '' = 'cancelled' order by j.event_seq offset 0
+                 for update skip locked) k
             where l.fanned_out_at < before and k.state = 'cancelled'))
      and w.state || '' = 'cancelled';
   with looked as materialized (
@@ -41,7 +42,8 @@ begin
   gone as (
     delete from rowbell.events e
      where e.ctid = any (array(
-             select l.at from looked l
+             select k.at from looked l cross join lateral (
+               select v.ctid as at from rowbell.events v where v.ctid = l.at for update skip locked) k
               where l.fanned_out_at < before
                 and (select w.event_seq from rowbell.jobs_waiting w where w.event_seq >= l.seq order by w.event_seq limit 1)
                     is distinct from l.seq
@@ -173,6 +175,10 @@ begin atomic
       from rowbell.subscription_state h
      where h.subscription_id = s.id and s.kind = 'webhook' and s.state = 'active'
        and h.failing_since < now() - older_ms * interval '1 millisecond'
+       and s.id = any (array(   -- not one that a transaction of its owner holds
+             select k.id from rowbell.subscriptions k join rowbell.subscription_state f on f.subscription_id = k.id
+              where k.kind = 'webhook' and k.state = 'active' and f.failing_since < now() - older_ms * interval '1 millisecond'
+                for update of k skip locked))
     returning s.name, h.failing_since, h.last_error),
   alerted as (
     select rowbell.alert('rowbell.subscription.disabled', 'subscription/' || g.name,

@@ -347,10 +347,14 @@ end;
 create or replace function rowbell.on_ddl() returns event_trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+  relations constant oid[] := array(select c.objid from pg_event_trigger_ddl_commands() c where c.classid = 'pg_class'::regclass);
   p record;
 begin
-  for p in select n.* from rowbell.published_now((select coalesce(array_agg(c.objid), '{}') from pg_event_trigger_ddl_commands() c
-                                                   where c.classid = 'pg_class'::regclass)) n loop
+  -- Of a role without a right to the schema (where roles are not wanted) nothing is published.
+  if not has_schema_privilege('rowbell', 'usage') then
+    return;
+  end if;
+  for p in select n.* from rowbell.published_now(relations) n loop
     begin
       perform rowbell.publish(p.relation, p.scope, p.soft_delete, p.watch, p.key, p.name, p.webhook);
       if p.lost is not null then
@@ -361,6 +365,8 @@ begin
         using hint = 'Run rowbell.publish for it again, else writes to it may fail.';
     end;
   end loop;
+exception when others then
+  raise warning 'rowbell: cannot follow the change of a table: %', sqlerrm;
 end $$;
 
 -- Optional, for a superuser: from now on captured tables are published again by themselves when they are altered.

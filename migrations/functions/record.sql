@@ -26,6 +26,10 @@ begin
     raise exception 'rowbell.declare_type: % is not a type: 1 to 200 characters, no white space, no *',
       coalesce(quote_literal(new_type), 'NULL') using errcode = 'invalid_parameter_value';
   end if;
+  if length(new_description) > 10000 then
+    raise exception 'rowbell.declare_type: the description has % characters, more than 10000', length(new_description)
+      using errcode = 'program_limit_exceeded';
+  end if;
   if starts_with(new_type, 'rowbell.') then
     raise exception 'rowbell.declare_type: types that begin with rowbell. are reserved for alerts'
       using errcode = 'reserved_name';

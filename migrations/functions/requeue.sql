@@ -205,8 +205,10 @@ begin
   if target.kind = 'sse' then
     raise exception 'rowbell.cancel_job: the stream leaves nothing out' using errcode = 'invalid_parameter_value';
   end if;
-  select * into open_job from rowbell.jobs j where j.subscription_id = target.id and j.event_seq = seq for update;
-  if found and open_job.lease_until >= now() then
+  -- What is being sent is never locked: the dispatcher, which ends it with those of others, would wait.
+  select * into open_job from rowbell.jobs j
+   where j.subscription_id = target.id and j.event_seq = seq and (j.lease_until is null or j.lease_until < now()) for update;
+  if not found and exists (select from rowbell.jobs j where j.subscription_id = target.id and j.event_seq = seq) then
     raise exception 'rowbell.cancel_job: it is being sent at this moment' using errcode = 'object_in_use', hint = 'Try again when the attempt has ended.';
   elsif found then
     delete from rowbell.jobs j where j.subscription_id = target.id and j.event_seq = seq;

@@ -9,6 +9,11 @@ begin
     raise exception 'rowbell: a subscription needs at least one type' using errcode = 'invalid_parameter_value',
       hint = 'Types are patterns such as posts.update, posts.*, *.delete or *.';
   end if;
+  -- Whoever declares or publishes a type has each of them looked at.
+  if cardinality(types) > 1000 then
+    raise exception 'rowbell: a subscription has at most 1000 types, not %', cardinality(types) using errcode = 'program_limit_exceeded',
+      hint = 'Patterns such as posts.* stand for many types.';
+  end if;
   select p into refused from unnest(types) as p
    where p is null or p !~ '^(\*|\*\.[^\s*]+|[^\s*]+\.\*|[^\s*]+)$' or length(p) > 200 limit 1;
   if found then
@@ -413,7 +418,11 @@ begin
       using errcode = 'object_in_use', hint = 'Pause it instead.';
   end if;
   delete from rowbell.subscriptions s where s.id = found_row.id;
-  delete from rowbell.jobs j where j.subscription_id = found_row.id;
+  -- What is being sent goes when its attempt ends, or with the orphans: the dispatcher, which ends it with jobs of others, would wait for
+  -- this transaction.
+  delete from rowbell.jobs j
+   where j.ctid = any (array(select k.ctid from rowbell.jobs k
+                              where k.subscription_id = found_row.id and (k.lease_until is null or k.lease_until < now()) for update skip locked));
   delete from rowbell.jobs_waiting j where j.subscription_id = found_row.id;
   return to_jsonb(true);
 end $$;

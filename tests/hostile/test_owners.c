@@ -415,8 +415,22 @@ START_TEST(without_roles_everything_is_closed_too) {
 }
 END_TEST
 
+START_TEST(what_a_role_stores_is_bounded) {
+    set_up();
+    PGconn *ann = login("rowbell_app");
+    expect_error(ann, "select rowbell.add_webhook('w', 'https://example.com/', array_fill('a.b'::text, '{1001}'), 't')",
+                 "54000");
+    run(ann, "select rowbell.add_webhook('w', 'https://example.com/', array_fill('a.b'::text, '{1000}'), 't')");
+    expect_error(ann, "select rowbell.set_webhook('w', jsonb_build_object('types', array_fill('a.b'::text, '{1001}')))",
+                 "54000");
+    expect_error(ann, "select rowbell.declare_type('big.one', repeat('x', 10001))", "54000");
+    PQfinish(ann);
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "owners", 60);
+    tcase_add_test(tcase, what_a_role_stores_is_bounded);
     tcase_add_test(tcase, a_role_does_not_reach_the_subscription_of_another);
     tcase_add_test(tcase, current_user_is_who_calls);
     tcase_add_test(tcase, calls_are_not_forged);

@@ -140,7 +140,6 @@ START_TEST(a_snapshot_that_is_older_than_the_table_runs_no_code) {
     ck_assert_str_eq(
         sql_text(admin, "select string_agg(concat_ws(' ', op, key, scope), ', ' order by seq) from rowbell.events"),
         "create red blue, update red blue");
-    PQfinish(old);
     PQfinish(owner);
 }
 END_TEST
@@ -430,6 +429,19 @@ START_TEST(a_drifted_table_is_named_with_the_command_that_mends_it) {
 }
 END_TEST
 
+START_TEST(follow_ddl_fails_nobody_s_command) {
+    fixture_database();
+    PGconn *admin = fixture_connect(), *stranger = PQconnectdb(fixture_login("pg_monitor"));
+    ck_assert_msg(PQstatus(stranger) == CONNECTION_OK, "%s", PQerrorMessage(stranger));
+    // As where roles are not wanted: the schema is closed to others.
+    sql_run(admin, "revoke usage on schema rowbell from public; select rowbell.follow_ddl()");
+    sql_run(stranger, "create temp table t (id int); alter table t add n int");
+    sql_run(admin, "grant usage on schema rowbell to public; revoke all on rowbell.calls from public");
+    sql_run(stranger, "create temp table u (id int); alter table u add n int");
+    PQfinish(stranger);
+}
+END_TEST
+
 START_TEST(the_data_of_an_event_is_bounded) {
     fixture_database();
     PGconn *admin = fixture_connect();
@@ -465,6 +477,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(tcase, publish_never_stops_readers);
     tcase_add_test(tcase, publish_gives_up_waiting_for_a_writer);
     tcase_add_test(tcase, a_drifted_table_is_named_with_the_command_that_mends_it);
+    tcase_add_test(tcase, follow_ddl_fails_nobody_s_command);
     tcase_add_test(tcase, the_data_of_an_event_is_bounded);
 }
 
