@@ -39,6 +39,15 @@ begin atomic
               as v(name, event, op, type, has_old, has_new, only_parents)) w on t.has_children or not w.only_parents;
 end;
 
+-- Whether a role owns a table, is a member of its owner, or is a superuser. A snapshot may be older than a change of the owner; the
+-- second look is not, and only an owner, and who has it from one, has this option.
+create or replace function rowbell.owns(caller name, relation oid) returns boolean
+language sql stable set search_path = pg_catalog, pg_temp
+begin atomic
+  select coalesce((select pg_has_role(caller, c.relowner, 'usage') and has_table_privilege(caller, c.oid, 'trigger with grant option')
+                     from pg_class c where c.oid = relation), false);
+end;
+
 -- Whether the capture functions are those that would be made now: a renamed column, another type, another mode are seen here.
 create or replace function rowbell.capture_is_current(p rowbell.published) returns boolean
 language sql stable set search_path = pg_catalog, pg_temp
@@ -55,8 +64,7 @@ create or replace function rowbell.publish_lend(caller name, published_id int, l
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   if not pg_has_role(caller, current_user, 'usage')
-     and exists (select from rowbell.published p join pg_class c on c.oid = p.relation
-                  where p.id = published_id and pg_has_role(caller, c.relowner, 'usage')) then
+     and exists (select from rowbell.published p where p.id = published_id and rowbell.owns(caller, p.relation)) then
     execute format(case when lend then 'grant execute on function %s to %I' else 'revoke execute on function %s from %I' end,
                    rowbell.capture_functions(published_id), caller);
   end if;
@@ -90,7 +98,7 @@ begin
   if jsonb_typeof(arguments -> 'key') = 'array' then
     p.key := array(select c from jsonb_array_elements_text(arguments -> 'key') as c);
   end if;
-  if class.oid is null or not pg_has_role(caller, class.relowner, 'usage') then
+  if class.oid is null or not rowbell.owns(caller, class.oid) then
     raise exception 'rowbell.publish: must be owner of table %', coalesce(class.oid::regclass::text, arguments ->> 'relation')
       using errcode = 'insufficient_privilege';
   end if;
@@ -243,7 +251,7 @@ declare
   p  rowbell.published;
   op text;
 begin
-  if not exists (select from pg_class c where c.oid = (arguments ->> 'relation')::oid and pg_has_role(caller, c.relowner, 'usage')) then
+  if not rowbell.owns(caller, (arguments ->> 'relation')::oid) then
     raise exception 'rowbell.unpublish: must be owner of table %', (arguments ->> 'relation')::oid::regclass using errcode = 'insufficient_privilege';
   end if;
   delete from rowbell.published o where o.relation = (arguments ->> 'relation')::oid returning o.* into p;
@@ -309,8 +317,8 @@ begin atomic
                          join present n on n.relation = p.relation and n.old_name = w) end,
            'webhook', p.webhook,
            'lost', (select array_agg(n.old_name) from present n where n.relation = p.relation and n.new_name is null))), '[]')
-    from rowbell.published p join above a on a.relation = p.relation join pg_class c on c.oid = p.relation
-   where pg_has_role(caller, c.relowner, 'usage');
+    from rowbell.published p join above a on a.relation = p.relation
+   where rowbell.owns(caller, p.relation);
 end;
 
 create or replace function rowbell.published_now(relations oid[])

@@ -190,6 +190,36 @@ START_TEST(a_capture_function_captures_its_own_table_alone) {
 }
 END_TEST
 
+START_TEST(a_former_owner_changes_nothing) {
+    fixture_database();
+    PGconn *admin = fixture_connect(), *owner = publisher_connect(admin);
+    sql_run(owner, "create table own.t (id int primary key, tenant text, other text);"
+                   "select rowbell.publish('own.t', scope => 'tenant', webhook => false)");
+    // Its snapshot is older than the change.
+    sql_run(owner, "begin isolation level repeatable read; select 1");
+    sql_run(admin, "alter table own.t owner to current_user");
+    static const char *const calls[] = {
+        ("insert into rowbell.calls (name, arguments) select 'publish', jsonb_build_object('step', 'make', 'relation', "
+         "p.oid::bigint::text, 'scope', 'other') from pg_class p where p.oid = 'own.t'::regclass"),
+        ("insert into rowbell.calls (name, arguments) select 'unpublish', jsonb_build_object('relation', "
+         "p.oid::bigint::text) from pg_class p where p.oid = 'own.t'::regclass"),
+        "select rowbell.publish('own.t', scope => 'other')",
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        sql_run(owner, "savepoint s");
+        ck_assert_str_eq(sql_error(owner, calls[i]), "42501");
+        sql_run(owner, "rollback to s");
+    }
+    sql_run(owner, "insert into rowbell.calls (name, arguments) values ('publish', '{\"step\": \"lend\", \"id\": 1}');"
+                   "commit");
+    ck_assert_int_eq(sql_int(admin, "select count(*) from pg_proc where proname like 'capture\\_1\\_%' and "
+                                    "array_length(proacl, 1) > 1"),
+                     0);
+    ck_assert_str_eq(sql_text(admin, "select scope || webhook from rowbell.published"), "tenantfalse");
+    PQfinish(owner);
+}
+END_TEST
+
 START_TEST(publishing_is_a_grant_of_its_own) {
     fixture_database();
     PGconn *admin = fixture_connect(), *stranger = PQconnectdb(fixture_login("pg_signal_backend"));
@@ -466,6 +496,7 @@ static void add_tests(Suite *suite) {
     tcase_add_loop_test(tcase, a_snapshot_that_is_older_than_the_table_runs_no_code, 0, 4);
     tcase_add_test(tcase, a_domain_with_a_check_and_a_stranger_s_image_run_no_code);
     tcase_add_test(tcase, a_capture_function_captures_its_own_table_alone);
+    tcase_add_test(tcase, a_former_owner_changes_nothing);
     tcase_add_test(tcase, publishing_is_a_grant_of_its_own);
     tcase_add_test(tcase, temporary_tables_are_not_published);
     tcase_add_test(tcase, no_setting_hides_a_truncate);
