@@ -224,8 +224,7 @@ static int slots_of(const struct endpoint *endpoint, uint64_t shards, uint64_t n
     return endpoint->failing ? slots : least(slots, pace_ramp_allows(&endpoint->ramp, now_ms));
 }
 
-// True while its host is looked up: that holds no slot, and it is asked about again soon.
-static bool waits_for_name(const struct endpoint_table *table, struct endpoint *endpoint, uint64_t now_ms) {
+bool endpoint_waits_for_name(const struct endpoint_table *table, struct endpoint *endpoint, uint64_t now_ms) {
     const struct sink *sink = table->sink;
     unsigned wait_ms = sink->wait_ms ? sink->wait_ms(sink->arg, &endpoint->version->subscription) : 0;
     if (wait_ms > 0)
@@ -250,7 +249,7 @@ static size_t list_wants(struct endpoint_table *table, uint64_t shards, uint64_t
         pool->held[class] += endpoint->in_flight;
         pool->bytes[class] += endpoint->bytes;
         int slots = slots_of(endpoint, shards, now_ms);
-        if (slots > 0 && !waits_for_name(table, endpoint, now_ms)) {
+        if (slots > 0 && !endpoint_waits_for_name(table, endpoint, now_ms)) {
             table->wanting[count] = endpoint;
             table->wants[count++] = (struct slot_want){.class = class,
                                                        .held_ms = slot_use_held_ms(&endpoint->use, now_ms),

@@ -118,6 +118,8 @@ void endpoint_probe_now(struct endpoint_table *table, uint64_t now_ms);
 // (fair_share.h). Writes at most `most` claims, takes hungry from those it chose; returns how many.
 size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int total, int room, uint64_t now_ms,
                        struct job_claim *ret_claims, size_t most);
+// True while its host is looked up: that holds no slot, and it is asked about again soon.
+bool endpoint_waits_for_name(const struct endpoint_table *table, struct endpoint *endpoint, uint64_t now_ms);
 // The claim of endpoint_choose, made at claimed_ms, is answered: each job it gave, then that it was all.
 void endpoint_took(struct endpoint *endpoint, int64_t event_seq);
 void endpoint_answered(struct endpoint *endpoint, uint64_t claimed_ms, uint64_t now_ms);

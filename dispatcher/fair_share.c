@@ -96,24 +96,26 @@ static void level_find(const struct slot_want *wants, size_t count, unsigned cla
             levels[i] = least(levels[i], lowest);
 }
 
-// Room for all whose class is slow, or unknown, or any, in this order. The first slot of an unknown endpoint has more
-// room than its others: it is how a healthy newcomer becomes known.
-enum { ROOM_SLOW, ROOM_UNKNOWN, ROOM_UNKNOWN_FIRST, ROOM_ALL, ROOMS };
+// Room for all whose class is slow, or unknown, or any, in this order. First slots have more room than others: it is
+// how a healthy newcomer becomes known, and how one is served while some that were quick are slow all at once.
+enum { ROOM_SLOW, ROOM_UNKNOWN, ROOM_UNKNOWN_FIRST, ROOM_ALL, ROOM_ALL_FIRST, ROOMS };
 
 static void rooms_of(const struct slot_pool *pool, int room, int rooms[ROOMS]) {
     int slow = pool->held[SLOT_SLOW], unknown = slow + pool->held[SLOT_UNKNOWN];
     rooms[ROOM_SLOW] = pool->total - pool->total / 2 - slow;
     rooms[ROOM_UNKNOWN] = pool->total - pool->total / 4 - unknown;
     rooms[ROOM_UNKNOWN_FIRST] = pool->total - pool->total / 8 - unknown;
-    rooms[ROOM_ALL] = least(room, pool->total - unknown - pool->held[SLOT_QUICK]);
-    for (int i = 0; i < ROOMS; i++)
-        rooms[i] = rooms[i] > 0 ? least(rooms[i], rooms[ROOM_ALL] > 0 ? rooms[ROOM_ALL] : 0) : 0;
-    if (rooms[ROOM_ALL] < 0)
-        rooms[ROOM_ALL] = 0;
+    rooms[ROOM_ALL_FIRST] = pool->total - unknown - pool->held[SLOT_QUICK];
+    rooms[ROOM_ALL] = rooms[ROOM_ALL_FIRST] - pool->total / 8;
+    for (int i = 0; i < ROOMS; i++) {
+        rooms[i] = least(rooms[i], least(room, rooms[ROOM_ALL_FIRST]));
+        rooms[i] = rooms[i] > 0 ? rooms[i] : 0;
+    }
 }
 
 static void rooms_take(int rooms[ROOMS], enum slot_class class, int slots) {
     rooms[ROOM_ALL] -= slots;
+    rooms[ROOM_ALL_FIRST] -= slots;
     if (class != SLOT_QUICK) {
         rooms[ROOM_UNKNOWN] -= slots;
         rooms[ROOM_UNKNOWN_FIRST] -= slots;
@@ -123,11 +125,12 @@ static void rooms_take(int rooms[ROOMS], enum slot_class class, int slots) {
 }
 
 static int rooms_leave(const int rooms[ROOMS], const struct slot_want *want) {
-    int left = rooms[ROOM_ALL];
+    bool first = want->holds + want->granted == 0;
+    int left = rooms[first ? ROOM_ALL_FIRST : ROOM_ALL];
     if (want->class == SLOT_SLOW)
         left = least(left, rooms[ROOM_SLOW]);
     if (want->class == SLOT_UNKNOWN)
-        left = least(left, rooms[want->holds + want->granted == 0 ? ROOM_UNKNOWN_FIRST : ROOM_UNKNOWN]);
+        left = least(left, rooms[first ? ROOM_UNKNOWN_FIRST : ROOM_UNKNOWN]);
     return left;
 }
 
@@ -148,7 +151,7 @@ void fair_share(const struct slot_pool *pool, int room, struct slot_want *wants,
     }
     // What is left over goes to those that the next level would give one more: first to who has nothing.
     for (int held = 0; held < 2; held++)
-        for (size_t i = 0; i < count && rooms[ROOM_ALL] > 0; i++) {
+        for (size_t i = 0; i < count && rooms[ROOM_ALL_FIRST] > 0; i++) {
             struct slot_want *want = &wants[i];
             if ((want->holds + want->granted > 0) != held || pool->bytes[want->class] >= pool->bytes_most ||
                 grant_at(want, levels[want->class] + 1) <= want->granted || rooms_leave(rooms, want) < 1)

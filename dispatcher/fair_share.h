@@ -5,7 +5,8 @@
 // that somebody meets when looking at an occupied slot. A thousand quick answers between two long holds do not hide
 // the holds, and one slow answer among thousands does not make an endpoint slow.
 //
-//   quick    its holds are short: it may use every free slot, since it gives them back soon
+//   quick    its holds are short: it may use every free slot, since it gives them back soon, but for an eighth: those
+//            are for who has nothing in flight, since quick ones may become slow all at once
 //   unknown  it has not answered yet: all unknown ones together leave a quarter of the slots to the others
 //   slow     its slots are held for more than a second: all slow ones together get half of the slots
 //

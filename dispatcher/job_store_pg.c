@@ -5,10 +5,9 @@
 #include "common/clock.h"
 #include "common/db_conn.h"
 #include "common/event_id.h"
-#include "common/hint.h"
 #include "common/memory.h"
+#include "dispatcher/job_hints.h"
 #include "dispatcher/pg_array.h"
-#include "dispatcher/shard.h"
 #include "dispatcher/sql.h"
 #include <assert.h>
 #include <inttypes.h>
@@ -31,10 +30,9 @@ struct job_store_pg {
     struct job_store port;
     struct db_conn *conn;
     struct job_store_pg_options options;
-    char lock_offset[16];        // as a parameter
-    char owner[24];              // as a parameter
-    struct hint_pace hints;      // NOTIFY rowbell_jobs
-    struct hint_pace wide_hints; // those among them that wake everything
+    char lock_offset[16];   // as a parameter
+    char owner[24];         // as a parameter
+    struct job_hints hints; // NOTIFY rowbell_jobs
 };
 
 // A call in flight: whom to answer, and where the parts of a round are among the results.
@@ -679,46 +677,16 @@ static void conn_down(void *arg, struct db_conn *conn, const struct error *error
     store->options.on_down(store->options.arg, error, first);
 }
 
-// Whether a hint may be followed now. What is not is found by the next poll, so a storm of them, which anybody may
-// send, costs no more than this.
-static bool hint_take(struct hint_pace *pace) {
-    uint64_t now_ms = clock_ms();
-    if (hint_due_ms(pace, now_ms) > now_ms)
-        return false;
-    hint_spend(pace, now_ms);
-    return true;
-}
-
-// The payload is "lane shard lowest_seq", repeated. It is a hint: what cannot be read wakes everything, which has a
-// pace of its own, since it makes paused endpoints be tried.
 static void conn_notify(void *arg, const char *channel, const char *payload) {
     struct job_store_pg *store = arg;
-    char lane[16];
-    int shard, used;
-    int64_t seq;
-    bool understood = false;
-    if (!hint_take(&store->hints))
-        return;
-    while (sscanf(payload, " %15s %d %" SCNd64 "%n", lane, &shard, &seq, &used) == 3) {
-        understood = true;
-        bool in_range = shard >= 0 && shard < SHARD_COUNT;
-        payload += used;
-        if (!in_range && !hint_take(&store->wide_hints))
-            continue;
-        store->options.on_jobs(store->options.arg, lane, in_range ? shard_bit(shard) : UINT64_MAX, in_range ? seq : 0);
-    }
-    if (!understood && hint_take(&store->wide_hints)) {
-        store->options.on_jobs(store->options.arg, store->options.kind, UINT64_MAX, 0);
-        store->options.on_jobs(store->options.arg, "sse", UINT64_MAX, 0);
-    }
+    job_hints_take(&store->hints, payload);
 }
 
 struct job_store_pg *job_store_pg_new(uv_loop_t *loop, const struct job_store_pg_options *options) {
     static const char *const channels[] = {"rowbell_jobs", NULL};
     struct job_store_pg *store = memory_alloc(sizeof *store);
     store->options = *options;
-    store->hints = (struct hint_pace){.every_ms = 10, .burst = 100};
-    store->wide_hints = (struct hint_pace){.every_ms = 1000, .burst = 10};
+    job_hints_init(&store->hints, loop, options->kind, options->on_jobs, options->arg);
     snprintf(store->lock_offset, sizeof store->lock_offset, "%d", options->lock_offset);
     int64_t owner = (int64_t)(random_unit() * (double)((int64_t)1 << 39)); // so that tokens stay positive
     snprintf(store->owner, sizeof store->owner, "%" PRId64, owner);
@@ -759,7 +727,7 @@ struct closing {
     void *arg;
 };
 
-static void conn_closed(void *arg) {
+static void hints_closed(void *arg) {
     struct closing *closing = arg;
     free(closing->store);
     if (closing->on_closed)
@@ -767,8 +735,18 @@ static void conn_closed(void *arg) {
     free(closing);
 }
 
+static void conn_closed(void *arg) {
+    struct closing *closing = arg;
+    if (closing->store)
+        job_hints_close(&closing->store->hints, hints_closed, closing);
+    else
+        hints_closed(closing);
+}
+
 void job_store_pg_close(struct job_store_pg *store, void (*on_closed)(void *arg), void *arg) {
     struct closing *closing = memory_alloc(sizeof *closing);
     *closing = (struct closing){.store = store, .on_closed = on_closed, .arg = arg};
+    if (store)
+        job_hints_stop(&store->hints);
     db_conn_close(store ? store->conn : NULL, conn_closed, closing);
 }

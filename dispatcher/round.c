@@ -167,7 +167,10 @@ static void claim_received(struct dispatcher *d, const struct claimed_job *claim
     if (claim_adopted(d, claimed))
         return;
     struct endpoint *endpoint = endpoint_find(&d->endpoints, claimed->subscription_id);
-    if (!endpoint || !may_send(d, endpoint, now_ms) || quarantined(d, endpoint, claimed, now_ms)) {
+    // What was known of its host may have ended since the claim was chosen; for many endpoints at once, where all
+    // failed together.
+    if (!endpoint || !may_send(d, endpoint, now_ms) || quarantined(d, endpoint, claimed, now_ms) ||
+        endpoint_waits_for_name(&d->endpoints, endpoint, now_ms)) {
         ref_add(&d->returns, (struct job_ref){.subscription_id = claimed->subscription_id,
                                               .event_seq = claimed->event_seq,
                                               .token = d->round_token});

@@ -26,6 +26,8 @@ struct bench {
     size_t ended_count, renewed_count;
     int dispatchers;
     uint64_t shards;
+    uint64_t heard; // shards that hints named, one by one
+    int hints;      // how many
     int promoted;
     int64_t next_due_ms;
     int leases;
@@ -42,8 +44,10 @@ static void on_down(void *arg, const struct error *error, bool first) {
 }
 static void on_jobs(void *arg, const char *lane, uint64_t shards, int64_t lowest) {
     struct bench *bench = arg;
-    if (strcmp(lane, "webhook") == 0)
-        bench->shards |= shards;
+    bool wide = shards == UINT64_MAX;
+    if (strcmp(lane, "webhook") == 0 && !wide)
+        bench->heard |= shards;
+    bench->hints += !wide;
 }
 
 static void on_tick(uv_timer_t *timer) {
@@ -528,6 +532,31 @@ START_TEST(claims_stay_quick_with_plans_made_on_an_empty_table) {
 }
 END_TEST
 
+static bool hears_of(struct bench *bench, uint64_t shards) {
+    return (bench->heard & shards) == shards;
+}
+
+// Every login may send them: they must not hide those that the relay sends.
+START_TEST(a_storm_of_hints_hides_none) {
+    struct bench *bench = open_bench();
+    sql_run(bench->conn,
+            "do $$ begin for i in 1..5000 loop"
+            "  perform pg_notify('rowbell_jobs', 'webhook 3 ' || i), pg_notify('rowbell_jobs', 'junk ' || i);"
+            "end loop; perform pg_notify('rowbell_jobs', 'webhook 7 1 webhook 9 1'); end $$");
+    uv_timer_t tick;
+    uv_timer_init(&bench->loop, &tick);
+    uv_timer_start(&tick, on_tick, 100, 100);
+    uint64_t deadline = clock_ms() + 60000;
+    while (!hears_of(bench, shard_bit(3) | shard_bit(7) | shard_bit(9))) {
+        ck_assert_msg(clock_ms() < deadline, "the hint was lost");
+        uv_run(&bench->loop, UV_RUN_ONCE);
+    }
+    ck_assert_int_lt(bench->hints, 5000); // most of the storm is followed at once
+    uv_close((uv_handle_t *)&tick, NULL);
+    close_bench(bench);
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *rounds = suite_case(suite, "rounds", 60);
     tcase_add_test(rounds, a_claim_takes_what_is_free_in_order);
@@ -537,6 +566,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(rounds, renewal_return_and_loss);
     tcase_add_test(rounds, due_jobs_return_and_inactive_ones_are_held);
     tcase_add_test(rounds, claims_stay_quick_with_plans_made_on_an_empty_table);
+    tcase_add_test(rounds, a_storm_of_hints_hides_none);
     TCase *owner = suite_case(suite, "ownership", 60);
     tcase_add_test(owner, shards_are_locks_of_the_session);
     tcase_add_test(owner, running_leases_of_others_are_counted);

@@ -54,7 +54,7 @@ export class BadEndpoints {
         const retry = Array.from({ length: 50 }, (_, i) => Math.min(200 * 2 ** i, 2000));
         for (const endpoint of this.endpoints) {
             const url = `http://127.0.0.1:${endpoint.kind === 'refusing' ? 1 : port}/${endpoint.name}`;
-            const { rows } = await client.query('select subscription_id, secret from rowbell.add_webhook($1, $2, $3, null, $4)',
+            const { rows } = await client.query('select subscription_id, secret from rowbell.add_webhook($1, $2, $3, null, $4, true)',
                 [endpoint.name, url, [DOMAIN_TYPE], { allow_http: true, deadline_ms: 2000, retry }]);
             endpoint.id = rows[0].subscription_id;
             endpoint.verifier = new Webhook(rows[0].secret);

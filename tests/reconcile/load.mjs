@@ -20,6 +20,8 @@ export async function loginsMake(client, databaseUrl) {
         await client.query(`create role ${url.username} login password '${url.password}' in role rowbell_${program}`);
         urls[program] = url.href;
     }
+    // It publishes its own tables, and subscribes to events of every scope.
+    await client.query('grant rowbell_publish to reconcile_app; grant execute on function rowbell.all_scopes() to reconcile_app');
     await client.query(`do $$ begin execute format('alter database %I owner to reconcile_app', current_database()); end $$`);
     return urls;
 }
@@ -35,7 +37,7 @@ export async function prepare(pgbench, databaseUrl, receiverUrl) {
     await client.query('create table ledger (id uuid primary key, subject text not null)');
     // The receiver is there all the time, so a failed request means a killed dispatcher or a full machine: soon again.
     const retry = Array.from({ length: 20 }, (_, i) => Math.min(200 * 2 ** i, 5000));
-    const added = await client.query(`select secret from rowbell.add_webhook('reconcile', $1, '{*}', null, $2)`,
+    const added = await client.query(`select secret from rowbell.add_webhook('reconcile', $1, '{*}', null, $2, true)`,
         [receiverUrl, { allow_http: true, deadline_ms: 2000, retry }]);
     await client.end();
     return added.rows[0].secret;

@@ -50,6 +50,7 @@ struct world {
     struct sent sent[MOST];
     int sent_count;
     bool stopped;
+    unsigned host_wait_ms;
 };
 
 static bool is_up(void *arg) {
@@ -160,6 +161,9 @@ static bool prepare(void *arg, struct subscription *subscription, struct error *
 }
 static void forget(void *arg, struct subscription *subscription) {
 }
+static unsigned host_wait_ms(void *arg, const struct subscription *subscription) {
+    return ((struct world *)arg)->host_wait_ms;
+}
 static void take_send(void *arg, const struct delivery *delivery, sink_done *done, void *done_arg) {
     struct world *world = arg;
     ck_assert_int_lt(world->sent_count, MOST);
@@ -186,8 +190,13 @@ static struct world *open_world_of(int concurrency) {
                                .cut = take_cut,
                                .held = take_held,
                                .release_held = take_release_held};
-    sink = (struct sink){
-        .kind = "webhook", .deadline_ms = 1000, .arg = &world, .prepare = prepare, .forget = forget, .send = take_send};
+    sink = (struct sink){.kind = "webhook",
+                         .deadline_ms = 1000,
+                         .arg = &world,
+                         .prepare = prepare,
+                         .forget = forget,
+                         .wait_ms = host_wait_ms,
+                         .send = take_send};
     uv_loop_init(&world.loop);
     uv_timer_init(&world.loop, &world.answers);
     world.answers.data = &world;
@@ -428,6 +437,28 @@ START_TEST(a_claim_on_a_silent_session_is_given_back) { // the check before each
 }
 END_TEST
 
+// Else endpoints whose names all failed at once, and are asked for again at once, take all slots for as long as that.
+START_TEST(no_slot_is_held_while_a_name_is_looked_up_again) {
+    struct world *world = open_world();
+    wait_round(world);
+    world->host_wait_ms = 1;
+    answer(world, 100, 2, 0);
+    ck_assert_int_eq(dispatcher_in_flight(world->dispatcher), 0);
+    ck_assert_int_eq(world->sent_count, 0);
+    wait_round(world);
+    ck_assert_uint_eq(world->return_count, 2);
+    world->host_wait_ms = 0;
+    answer(world, 0, 0, 0);
+    wait_round(world);
+    ck_assert_int_eq(world->slots, 4); // the same jobs, soon
+    answer(world, 100, 2, 0);
+    ck_assert_int_eq(world->sent_count, 2);
+    deliver(world, 0, NULL);
+    deliver(world, 1, NULL);
+    close_world(world);
+}
+END_TEST
+
 START_TEST(leases_are_renewed_and_a_lost_one_is_noticed) {
     struct world *world = open_world();
     wait_round(world);
@@ -509,5 +540,6 @@ void add_dispatcher_tests(Suite *suite) {
     tcase_add_test(tcase, what_comes_after_the_stop_is_given_back);
     tcase_add_test(tcase, a_stop_waits_for_what_is_in_flight);
     tcase_add_test(tcase, a_claim_on_a_silent_session_is_given_back);
+    tcase_add_test(tcase, no_slot_is_held_while_a_name_is_looked_up_again);
     tcase_add_test(tcase, leases_are_renewed_and_a_lost_one_is_noticed);
 }
