@@ -73,7 +73,7 @@ after(async () => {
 
 step('the fleet starts: two relays, three dispatchers, two gateways, one proxy', async () => {
     // The endpoint is on this machine, whose address in their network is known when the network is made.
-    await stack.compose('up', '--no-build', '--no-start', 'dispatcher');
+    await stack.compose('up', '-d', '--no-build', 'setup');
     stack.environment.ROWBELL_ALLOW_EGRESS = `${await stack.hostAddress()}/32`;
     await stack.compose('up', '-d', '--no-build', ...services.flatMap((name) => ['--scale', `${name}=${SCALE[name]}`]));
     for (const service of services) await stack.ready(service, SCALE[service]);

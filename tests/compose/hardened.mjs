@@ -101,7 +101,8 @@ export async function loginsAreTheirOwn(stack) {
     const groups = (await stack.query(`select m.rolname as login, string_agg(g.rolname, ',' order by g.rolname) as groups
         from pg_auth_members join pg_roles m on m.oid = member join pg_roles g on g.oid = roleid where m.rolcanlogin group by 1`)).rows;
     assert.deepEqual(Object.fromEntries(groups.map(({ login, groups }) => [login, groups])), GROUPS);
-    const connect = `select string_agg(datname, ',') from pg_database, pg_roles where rolname = 'app_login' and has_database_privilege(rolname, datname, 'connect')`;
+    const connect = `select string_agg(datname, ',') from pg_database, pg_roles 
+        where datallowconn and rolname = 'app_login' and has_database_privilege(rolname, datname, 'connect')`;
     assert.equal(await stack.psql(connect), 'rowbell');
 
     const [gateway] = await stack.containers('gateway');
