@@ -34,13 +34,11 @@ const status = (port, path) =>
 export async function proxyStart(gatewayPort, change = (config) => config) {
     const directory = mkdtempSync(`${tmpdir()}/rowbell-proxy-`);
     const port = await freePort();
-    const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map((name) => `${name}_temp_path ${directory}/${name};`);
     const shipped = readFileSync(new URL('../../docker-proxy.conf', import.meta.url), 'utf8');
     const config = shipped
         .replace('listen 8080 default_server', `listen 127.0.0.1:${port} default_server`)
         .replace('gateway:8080', `127.0.0.1:${gatewayPort}`)
-        .replace('pid /run/nginx.pid;', `pid ${directory}/pid;`)
-        .replace('http {', `http {\n${paths.join('\n')}`)
+        .replaceAll(' /tmp/', ` ${directory}/`)
         .replace('worker_processes auto', 'worker_processes 1');
     writeFileSync(`${directory}/nginx.conf`, change(config));
     programStart('/usr/sbin/nginx', ['-p', directory, '-e', 'stderr', '-c', `${directory}/nginx.conf`, '-g', 'daemon off;']);

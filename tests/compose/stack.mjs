@@ -1,5 +1,5 @@
 // docker-compose.yml as it is shipped, in an engine that dev/compose has prepared: its containers, looked at, killed and
-// replaced from outside; SQL and the command line inside them.
+// replaced from outside; SQL and the command line inside them, as the logins that the file makes.
 import { execFile } from 'node:child_process';
 import { kill } from 'node:process';
 import { fileURLToPath } from 'node:url';
@@ -11,6 +11,11 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 const OUTPUT_MOST_BYTES = 64 * 1024 * 1024;
 const READY_MS = 90_000; // a health check runs every 5 s, and the machine may be busy
 const STOP_S = 30;       // stop_grace_period of docker-compose.yml
+
+const variables = (text) => Object.fromEntries(text.trim().split('\n').map((line) => {
+    const at = line.indexOf('=');
+    return [line.slice(0, at), line.slice(at + 1)];
+}));
 
 export class Stack {
     constructor(project) {
@@ -69,8 +74,32 @@ export class Stack {
         return this.docker('exec', Id, ...command);
     }
 
+    // As the superuser, through the socket in the database's container, the only way there is.
     psql(sql) {
-        return this.exec('postgres', 'psql', '-U', 'postgres', '-d', 'rowbell', '-qXAt', '-v', 'ON_ERROR_STOP=1', '-c', sql);
+        return this.psqlAs('-U postgres -d rowbell'.split(' '), sql);
+    }
+
+    async psqlAs(whom, sql) {
+        return this.exec('postgres', 'psql', ...whom, '-qXAt', '-v', 'ON_ERROR_STOP=1', '-c', sql);
+    }
+
+    // The variables that a service of a profile, or a container, gets from its file.
+    async secretsOfTool(service) {
+        return variables(await this.compose('run', '--rm', '-T', '--no-deps', service, 'cat', '/secrets/env'));
+    }
+
+    async secretsOf(container) {
+        return variables(await this.docker('exec', container.Id, 'cat', '/secrets/env'));
+    }
+
+    // A database URL of a service, for psql in the database's container.
+    urlHere(secrets) {
+        return secrets.DATABASE_URL.replace('@postgres:', '@127.0.0.1:');
+    }
+
+    async application(sql) {
+        this.applicationUrl ??= this.urlHere(await this.secretsOfTool('app'));
+        return this.psqlAs([this.applicationUrl], sql);
     }
 
     // As a client of npm's pg would answer, as far as tests/reconcile/ledger.mjs asks.
@@ -80,29 +109,30 @@ export class Stack {
         return { rows: JSON.parse(rows) };
     }
 
+    // The operator's command line.
     async cli(...args) {
-        return JSON.parse(await this.exec('relay', 'rowbell', ...args, '--json') || 'null');
+        return JSON.parse(await this.compose('run', '--rm', '-T', '--no-deps', 'operator', 'rowbell', ...args, '--json') || 'null');
     }
 
-    address(container) {
-        return container.NetworkSettings.Networks[`${this.project}_default`].IPAddress;
+    address(container, network) {
+        return container.NetworkSettings.Networks[`${this.project}_${network}`].IPAddress;
     }
 
-    // The address by which containers reach this machine.
+    // The address by which dispatchers reach this machine.
     async hostAddress() {
-        const [network] = JSON.parse(await this.docker('network', 'inspect', `${this.project}_default`));
+        const [network] = JSON.parse(await this.docker('network', 'inspect', `${this.project}_egress`));
         return network.IPAM.Config[0].Gateway;
     }
 
-    // A metric without labels of one container, from its admin port.
+    // A metric without labels of one container, from its admin port, which nothing outside it reaches.
     async metric(container, name) {
-        const response = await fetch(`http://${this.address(container)}:9090/metrics`);
-        const value = new RegExp(`^${name} (\\S+)$`, 'm').exec(await response.text())?.[1];
+        const text = await this.docker('exec', container.Id, 'curl', '-fsS', 'http://127.0.0.1:9090/metrics');
+        const value = new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1];
         if (value === undefined) throw new Error(`${container.Name} has no metric ${name}`);
         return Number(value);
     }
 
     async remove() {
-        await this.compose('down', '--volumes', '--timeout', '5');
+        await this.compose('--profile', 'demo', '--profile', 'tools', 'down', '--volumes', '--timeout', '5');
     }
 }

@@ -1,4 +1,4 @@
-// The application: psql in the database's container, which writes rows, and beside them what it did. Those two tables are
+// The application: psql with the application's login, which writes rows, and beside them what it did. Those two tables are
 // what deliveries are compared with: our outbox is what is being checked.
 import { spawn } from 'node:child_process';
 import { changeOf } from '../reconcile/report.mjs';
@@ -8,16 +8,17 @@ const PAUSE_MS = 60;
 const AGAIN_MS = 500; // psql starts anew after the server went away
 
 export const schema = `
-  create table notes (id bigint primary key, body text not null);
+  create table notes (id bigint primary key, body text not null, tenant text not null default 'acme');
   create table journal (note bigint not null, op text not null);
   create table ledger (id uuid primary key);
-  select rowbell.declare_type('compose.noted', 'the application wrote a line into its ledger', webhook => true)`;
+  select rowbell.declare_type('compose.noted', 'the application wrote a line into its ledger', webhook => true);
+  select rowbell.publish('notes', scope => 'tenant')`;
 
 // One transaction: a row is made, another changed, sometimes one deleted and a domain event recorded; sometimes all of
 // it is taken back. Numbers are never used twice, since nobody knows whether a commit that met a crash was done.
 export const transaction = (n) => `
   begin;
-  with made as (insert into notes values (${n}, 'new') returning id) insert into journal select id, 'create' from made;
+  with made as (insert into notes (id, body) values (${n}, 'new') returning id) insert into journal select id, 'create' from made;
   with changed as (update notes set body = body || '.' where id = ${n - 1 - (n % 5)} returning id)
     insert into journal select id, 'update' from changed;
   ${n % 3 ? '' : `with gone as (delete from notes where id = ${n - 20} returning id)
@@ -41,7 +42,7 @@ export async function write(stack, signal) {
     let n = 0;
     while (!signal.aborted) {
         const [{ Id }] = await stack.containers('postgres');
-        const psql = spawn('docker', ['exec', '-i', Id, 'psql', '-U', 'postgres', '-d', 'rowbell', '-qX', '-v', 'ON_ERROR_STOP=1'],
+        const psql = spawn('docker', ['exec', '-i', Id, 'psql', stack.applicationUrl, '-qX', '-v', 'ON_ERROR_STOP=1'],
             { env: stack.environment, stdio: ['pipe', 'ignore', 'pipe'] });
         ended.started++;
         let over = false;

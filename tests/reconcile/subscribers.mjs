@@ -9,9 +9,10 @@ export class Subscriber {
     #position = '';   // the last id, as a page script sees it
     #closed = false;
 
-    constructor(name, url) {
+    constructor(name, url, headers = {}) {
         this.channel = new Channel(name, false);
         this.url = url;
+        this.headers = headers;
         this.opened = 0;
         this.problems = [];
         this.#open(url);
@@ -45,7 +46,8 @@ export class Subscriber {
         const source = new EventSource(address, {
             fetch: (target, init) => {
                 this.#cut = new AbortController();
-                return fetch(target, { ...init, signal: AbortSignal.any([init.signal, this.#cut.signal]) });
+                const headers = { ...init.headers, ...this.headers };
+                return fetch(target, { ...init, headers, signal: AbortSignal.any([init.signal, this.#cut.signal]) });
             },
         });
         this.#source = source;
