@@ -31,8 +31,8 @@ static bool follow_wide(struct job_hints *hints, bool due) {
 }
 
 // Returns when this pace lets kept hints be followed; UINT64_MAX: none is left.
-static uint64_t follow(struct job_hints *hints, struct hint_pace *pace, uint64_t now_ms,
-                       bool (*kind)(struct job_hints *hints, bool due)) {
+static uint64_t follow_kept(struct job_hints *hints, struct hint_pace *pace, uint64_t now_ms,
+                            bool (*kind)(struct job_hints *hints, bool due)) {
     uint64_t due_ms = hint_due_ms(pace, now_ms);
     bool due = due_ms <= now_ms, any = kind(hints, due);
     if (any && due)
@@ -42,8 +42,8 @@ static uint64_t follow(struct job_hints *hints, struct hint_pace *pace, uint64_t
 
 static void on_timer(uv_timer_t *timer) {
     struct job_hints *hints = timer->data;
-    uint64_t now_ms = clock_ms(), narrow_ms = follow(hints, &hints->pace, now_ms, follow_narrow),
-             wide_ms = follow(hints, &hints->wide_pace, now_ms, follow_wide),
+    uint64_t now_ms = clock_ms(), narrow_ms = follow_kept(hints, &hints->pace, now_ms, follow_narrow),
+             wide_ms = follow_kept(hints, &hints->wide_pace, now_ms, follow_wide),
              next_ms = narrow_ms < wide_ms ? narrow_ms : wide_ms;
     if (next_ms != UINT64_MAX) {
         uv_update_time(timer->loop);
