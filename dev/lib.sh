@@ -297,10 +297,10 @@ redis_stop() {
 # is_process PID WORD: that process lives and its command line has the word (a pid may have been given to another).
 is_process() { tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -q -- "$2"; }
 
-# migrate URL: by our own program.
+# migrate URL [ARGUMENT...]: by our own program.
 migrate() {
     if [ -x "$build_directory/cli/rowbell" ]; then
-        "$build_directory/cli/rowbell" migrate --database-url "$1"
+        "$build_directory/cli/rowbell" migrate --database-url "$@"
     else
         local m=$root/migrations
         psql -qX -v ON_ERROR_STOP=1 "$1" -f "$m/roles.sql" -f "$m/bootstrap.sql" -c 'set role rowbell_owner' \

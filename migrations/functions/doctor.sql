@@ -145,6 +145,11 @@ begin atomic
          format('select pg_terminate_backend(%s), and ask %I why', f.pid, f.holder)
     from rowbell.foreign_locks() f
   union all
+  select 'housekeeping fails', h.chore,
+         format('since %s, %s times, last at %s: %s', date_trunc('second', h.failing_since), h.failures, date_trunc('second', h.failed_at), h.error),
+         'mend what the error names; a dispatcher tries again within a minute, and until then what it should remove stays'
+    from rowbell.housekeeping h
+  union all
   select 'clock is wrong', 'pid ' || a.pid || coalesce(' on ' || host(a.client_addr), ''),
          'a dispatcher''s machine, ' || split_part(a.application_name, ', clock ', 2) || ' from the database''s time', 'set the clock of that machine'
     from pg_stat_activity a
