@@ -27,7 +27,7 @@ bool run_doctor(struct cli *cli, struct error *ret_error) {
     PGresult *problems = NULL;
     char now[24];
     snprintf(now, sizeof now, "%" PRId64, clock_wall_us() / 1000000);
-    if (!cli_connect(cli, CONNECT_FOR_WORK, ret_error) ||
+    if (!cli_connect(cli, CONNECT_FOR_DOCTOR, ret_error) ||
         !cli_query(cli, &sql_doctor, 1, (const char *const[]){now}, &problems, ret_error))
         return false;
     int count = PQntuples(problems);

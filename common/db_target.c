@@ -15,7 +15,6 @@ enum { MAX_PARAMETERS = 96, MAX_ADDRESS_BYTES = 64 };
 struct db_target {
     uv_loop_t *loop;
     struct resolver *resolver;
-    char *application_name;
     PQconninfoOption *options; // NULL: the URL cannot be read, for url_error
     struct error url_error;
     struct resolver_wait *wait;
@@ -30,11 +29,10 @@ struct db_target {
     struct error error; // of the last host that has no address
 };
 
-struct db_target *db_target_new(uv_loop_t *loop, const char *url, const char *application_name) {
+struct db_target *db_target_new(uv_loop_t *loop, const char *url) {
     struct db_target *target = memory_alloc(sizeof(*target));
     target->loop = loop;
     target->resolver = resolver_get(loop);
-    target->application_name = memory_copy_text(application_name ? application_name : "rowbell");
     target->options = db_url_read(url, &target->url_error);
     return target;
 }
@@ -94,9 +92,8 @@ static void handshake_start(struct db_target *target) {
             values[count++] = option->val;
         }
     }
-    // The last of two equal keywords wins.
+    // The last of two equal keywords wins. No application_name: a transaction pooler would leave it behind.
     const char *const ours[][2] = {
-        {"fallback_application_name", target->application_name},
         {"client_encoding", "UTF8"},
         {"gssencmode", "disable"}, // its negotiation blocks
         {"host", hosts},
@@ -231,6 +228,5 @@ void db_target_free(struct db_target *target) {
     db_target_cancel(target);
     resolver_release(target->resolver);
     PQconninfoFree(target->options);
-    free(target->application_name);
     free(target);
 }

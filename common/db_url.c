@@ -123,3 +123,10 @@ bool db_url_check(const char *url, struct error *ret_error) {
     PQconninfoFree(options);
     return options != NULL;
 }
+
+bool db_url_named(PGconn *conn) {
+    PQconninfoOption *options = PQconninfo(conn);
+    bool named = db_url_value(options, "application_name") != NULL;
+    PQconninfoFree(options);
+    return named;
+}
