@@ -75,6 +75,8 @@ static bool step_runs(const struct migration_plan *plan, const struct migration_
     if (step->kind == MIGRATION_ROLES)
         return roles;
     return step->kind == MIGRATION_BOOTSTRAP || migration_plan_runs(plan, step, roles) ||
+           // Rights that somebody took away come back, although the file is applied already.
+           (step->kind == MIGRATION_GRANTS && roles) ||
            (step->state == MIGRATION_UNKNOWN && step->kind == MIGRATION_FUNCTIONS && plan->functions_pending);
 }
 

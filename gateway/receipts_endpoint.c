@@ -329,8 +329,8 @@ static void connect_once(struct receipts_endpoint *endpoint) {
         return;
     }
     endpoint->conn = db_conn_new(
-        endpoint->loop, &(struct db_conn_options){.url = common->direct_database_url ? common->direct_database_url
-                                                                                     : common->database_url,
+        endpoint->loop, &(struct db_conn_options){.url = common->database_url,
+                                                  .direct_url = common->direct_database_url,
                                                   .application_name = "rowbell-gateway receipts",
                                                   .channels = channels,
                                                   .arg = endpoint,

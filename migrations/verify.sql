@@ -100,6 +100,14 @@ problems as (
          format('look at what it is; if it is not yours, drop %s %s', o.kind, o.name)
     from objects o cross join home h where o.owner <> h.owner
   union all
+  select 7, format('rowbell.%I', c.relname), 'row security is on for it: programs of ours are told less than there is',
+         format('alter table rowbell.%I disable row level security', c.relname)
+    from home h join pg_class c on c.relnamespace = h.oid where c.relrowsecurity
+  union all
+  select 7, format('rule %I on rowbell.%I', w.rulename, c.relname), 'it changes what statements on that table do',
+         format('drop rule %I on rowbell.%I', w.rulename, c.relname)
+    from home h join pg_class c on c.relnamespace = h.oid join pg_rewrite w on w.ev_class = c.oid where c.relkind in ('r', 'p')
+  union all
   select 8, format('trigger %I on %s', t.tgname, t.tgrelid::regclass), format('it runs a function of %s', p.proowner::regrole),
          format('drop trigger %I on %s', t.tgname, t.tgrelid::regclass)
     from home h join pg_class c on c.relnamespace = h.oid join pg_trigger t on t.tgrelid = c.oid join pg_proc p on p.oid = t.tgfoid

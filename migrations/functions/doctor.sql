@@ -101,7 +101,7 @@ begin atomic
          'end the session that listens and stays in a transaction'
    where pg_notification_queue_usage() > 0.5
   union all
-  select 'no process', w.program, 'none is connected', 'start ' || w.program
+  select 'no process', w.program, 'none is connected', 'start ' || w.program || case w.program when 'rowbell-relay' then '; one that runs without --direct-database-url behind a transaction pooler is not seen' else '' end
     from (values ('rowbell-relay'), ('rowbell-dispatcher')) w(program)
    where not exists (select from pg_stat_activity a where a.datname = current_database() and starts_with(a.application_name, w.program))
   union all
