@@ -39,7 +39,8 @@ lists_need() {
     (flock 8 && apt-get update >"$state/apt.log" 2>&1 </dev/null) 8>"$state/apt.lock" ||
         die "apt-get update failed: see $state/apt.log"
 }
-package_known() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9]'; }
+# No pipe to grep -q: that ends at its match, and apt-cache, which still writes, fails then.
+package_known() { [[ $(apt-cache policy "$1" 2>/dev/null) == *'Candidate: '[0-9]* ]]; }
 # Some may come from elsewhere: then their program counts.
 package_installed() {
     case $1 in
@@ -157,11 +158,14 @@ build() {
 
 # ---- PostgreSQL and Redis ------------------------------------------------------------------------------------------
 
+# Where initdb and postgres are: ROWBELL_PG_BIN, for the server of another version, else the newest that is installed.
 pg_bin_find() {
-    local directory
-    directory=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -t/ -k5 -V | tail -1)
+    local directory=${ROWBELL_PG_BIN:-}
+    [ -n "$directory" ] || directory=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -t/ -k5 -V | tail -1)
     if [ -x "$directory/initdb" ]; then
         echo "$directory"
+    elif [ -n "${ROWBELL_PG_BIN:-}" ]; then
+        die "ROWBELL_PG_BIN: there is no initdb in $ROWBELL_PG_BIN"
     elif command -v initdb >/dev/null; then
         dirname "$(command -v initdb)"
     else
@@ -306,7 +310,7 @@ redis_stop() {
 }
 
 # is_process PID WORD: that process lives and its command line has the word (a pid may have been given to another).
-is_process() { tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -q -- "$2"; }
+is_process() { [[ $(tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline") == *"$2"* ]]; }
 
 # migrate URL: by our own program.
 migrate() {

@@ -25,8 +25,16 @@ begin
       end;
     end if;
   end loop;
-  -- Since PostgreSQL 16 who makes a role is a member that may not use it.
+  -- Since PostgreSQL 16 who makes a role is a member that may not use it, and each membership says whether SET ROLE is allowed.
   if not pg_has_role(current_user, 'rowbell_owner', case when current_setting('server_version_num')::int >= 160000 then 'set' else 'member' end) then
-    execute format('grant rowbell_owner to %I', current_user);
+    begin
+      execute format('grant rowbell_owner to %I%s', current_user,
+                     case when current_setting('server_version_num')::int >= 160000 then ' with set true' else '' end);
+    exception when insufficient_privilege then
+      raise exception '% cannot become rowbell_owner, the owner of the schema', current_user
+        using errcode = 'insufficient_privilege',
+              hint = format('as a role that may grant it: grant rowbell_owner to %I', current_user)
+                     || case when current_setting('server_version_num')::int >= 160000 then ' with set true' else '' end;
+    end;
   end if;
 end $$;
