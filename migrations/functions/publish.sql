@@ -173,6 +173,14 @@ begin
         using errcode = 'undefined_column';
     end if;
   end loop;
+  -- PostgreSQL 18: such a column is computed by whoever reads the table. No trigger sees a value of it. (An expression has no side
+  -- effect: where its value changes, a column that is stored has changed.)
+  select a.attname into column_name from pg_attribute a
+   where a.attrelid = p.relation and a.attname = any (p.key || p.scope || p.soft_delete || p.watch) and a.attgenerated not in ('', 's') limit 1;
+  if found then
+    raise exception 'rowbell.publish: column % of table % is a virtual generated column', quote_ident(column_name), p.relation
+      using errcode = 'feature_not_supported', hint = 'Triggers do not see its value: make it STORED, or name the columns that it is made of.';
+  end if;
   if exists (select from pg_attribute a where a.attrelid = p.relation and starts_with(a.attname, 'rowbell$')) then
     raise exception 'rowbell.publish: table % has a column whose name begins with rowbell$', p.relation
       using errcode = 'reserved_name';
