@@ -106,9 +106,15 @@ static const char *database_new(const char *template_clause) {
 const char *fixture_database(void) {
     // Both strategies take 70 ms; file_copy forces checkpoints, which everybody else would feel.
     const char *url = database_new("template rowbell_template strategy wal_log");
-    // A clone is another installation: Redis channels are named after it, and tests run at once.
+    const char *wake = getenv("ROWBELL_TEST_WAKE");
+    char sql[200];
+    // A clone is another installation: Redis channels are named after it, and tests run at once. Writers wake relays as
+    // they do in production (the tests' server knows prepared transactions, so that the migration chose to poll).
+    snprintf(sql, sizeof sql,
+             "update rowbell.installation set id = replace(gen_random_uuid()::text, '-', ''), wake = '%s'",
+             wake != NULL ? wake : "notify");
     PGconn *conn = connect_to(url);
-    sql_run(conn, "update rowbell.installation set id = replace(gen_random_uuid()::text, '-', '')");
+    sql_run(conn, sql);
     PQfinish(conn);
     return url;
 }
