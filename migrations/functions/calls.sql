@@ -1,17 +1,18 @@
 -- Who calls? A function that runs with our rights cannot tell: its current_user is its owner, and session_user stays a superuser's
 -- while an autovacuum, or a function of somebody else, runs other people's code. So what depends on the caller is a call: a row
 -- inserted into this view, by a function that runs with the caller's own rights. Two INSTEAD OF triggers handle it. The first runs
--- as the caller and notes current_user, as PostgreSQL sees it. The second runs as the schema's owner and does the work for that
+-- as the caller and notes current_user and lastval(), as PostgreSQL sees them. The second runs as the schema's owner and does the work for that
 -- role. Nothing is stored, and a caller who inserts by hand gains nothing: the name is noted all the same.
 --
 -- A call of NAME is done by rowbell.NAME_as(caller name, arguments jsonb) returns jsonb. Who has EXECUTE on rowbell.NAME may make it.
 create or replace view rowbell.calls as
-  select null::text as name, null::jsonb as arguments, null::name as caller, null::jsonb as result where false;
+  select null::text as name, null::jsonb as arguments, null::name as caller, null::jsonb as result, null::bigint as lastval where false;
 
 create or replace function rowbell.calls_note_caller() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   new.caller := current_user;
+  new.lastval := rowbell.lastval_kept();
   return new;
 end $$;
 
@@ -26,6 +27,7 @@ begin
       using errcode = 'insufficient_privilege';
   end if;
   execute format('select rowbell.%I($1, $2)', new.name || '_as') into new.result using new.caller, new.arguments;
+  new.lastval := rowbell.lastval_put(new.lastval);
   return new;
 end $$;
 

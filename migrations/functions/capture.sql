@@ -28,7 +28,7 @@ language sql immutable set search_path = pg_catalog, pg_temp as $$ select pg_typ
 create or replace function rowbell.text_of(value anyelement) returns text
 language sql stable strict cost 1
 set datestyle = 'ISO, YMD' set timezone = 'UTC' set intervalstyle = 'iso_8601' set bytea_output = 'hex' set extra_float_digits = 1
-set lc_monetary = 'C' set search_path = pg_catalog, pg_temp as $$
+set lc_monetary = 'C' set quote_all_identifiers = off set search_path = pg_catalog, pg_temp as $$
   select case pg_typeof(value) when 'bool'::regtype then case concat(value) when 't' then 'true' else 'false' end
                                when 'bpchar'::regtype then rtrim(concat(value), ' ')
                                else concat(value) end collate "C" $$;
@@ -76,11 +76,24 @@ begin
   perform rowbell.capture_create(p) from rowbell.published p where exists (select from pg_class c where c.oid = p.relation);
 end $$;
 
--- The four functions of a table, as GRANT and DROP list them.
+-- Whether statements on a table keep lastval(): as publish was told; NULL: where a column takes numbers of a sequence.
+create or replace function rowbell.keeps_lastval(relation oid, told boolean) returns boolean
+language sql stable
+begin atomic
+  select coalesce(told, exists (
+    select from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+     where a.attrelid = relation and not a.attisdropped and (a.attidentity <> '' or pg_get_expr(d.adbin, d.adrelid) like '%nextval(%')));
+end;
+
+-- The functions of a table: one for each kind of statement, and the one that keeps lastval().
+create or replace function rowbell.capture_kinds() returns text[]
+language sql immutable
+return array['insert', 'update', 'delete', 'truncate', 'lastval'];
+
+-- The same as GRANT and DROP list them.
 create or replace function rowbell.capture_functions(published_id bigint) returns text
 language sql immutable
-return (select string_agg(format('rowbell.%I()', 'capture_' || published_id || '_' || op), ', ')
-          from unnest(array['insert', 'update', 'delete', 'truncate']) as op);
+return (select string_agg(format('rowbell.%I()', 'capture_' || published_id || '_' || op), ', ') from unnest(rowbell.capture_kinds()) as op);
 
 -- True where the statements of a table are those of a published one: it is that table, its partition or its child. A trigger stays on
 -- a partition that was detached; it captures nothing there.
@@ -95,7 +108,7 @@ end;
 
 -- The body of the function for one kind of statement.
 create or replace function rowbell.capture_body(p rowbell.published, op text) returns text
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp set standard_conforming_strings = on as $$
 declare
   keyed    constant boolean := cardinality(p.key) > 0;
   -- The alias is what PostgreSQL's error names when a captured column is gone, so it says what to do.
@@ -123,8 +136,24 @@ declare
   emit_long text;   -- the same where a key may be long
   each      text;   -- an event for each row
   whole     text;   -- an event for each scope
+  pairs     text;   -- an UPDATE's old and new rows, each with the other
   create_id int; update_id int; delete_id int;
 begin
+  -- Runs with the writer's rights: every name is qualified. What it notes is good for the function that fires next, which knows it by the id.
+  if op = 'lastval' then
+    return case when rowbell.keeps_lastval(p.relation, p.lastval) then format($body$
+declare
+  kept text;
+begin
+  begin
+    kept := pg_catalog.set_config('rowbell.lastval', case when pg_catalog.current_setting('exit_on_error')::pg_catalog.bool then ''
+                                                          else pg_catalog.concat(':%s:', pg_catalog.lastval()) end, true);
+  exception when others then
+    kept := pg_catalog.set_config('rowbell.lastval', '', true);
+  end;
+  return null;
+end $body$, p.id) else ' begin return null; end ' end;
+  end if;
   select min(t.id) filter (where t.type = p.name || '.create'), min(t.id) filter (where t.type = p.name || '.update'),
          min(t.id) filter (where t.type = p.name || '.delete')
     into strict create_id, update_id, delete_id
@@ -172,62 +201,82 @@ begin
     select distinct %s, s.scope, null, %L, %L from sides s where not s.gone;$sql$,
       its_side, case op when 'insert' then create_id else delete_id end, event_op, p.name);
   when 'update' then
-    -- Without a key, old and new rows are paired by their order. A wrong pair can only add an event: if every pair is
-    -- equal, the table is as it was.
-    whole := format($sql$
-    with o as (select s.*, row_number() over () as i from (%s) s), n as (select s.*, row_number() over () as i from (%s) s)
+    pairs := format($sql$
+    open old_rows no scroll for %s;
+    open new_rows no scroll for %s;
+    with pairs as (select p.* from rowbell.capture_pairs(old_rows, new_rows) as p)$sql$, old_side, new_side);
+    -- A wrong pair can only add an event: if every pair is equal, the table is as it was.
+    whole := format(case when keyed then $sql$
+    with sides as (%2$s union all %3$s)
     insert into rowbell.events (type_id, scope, key, op, subject)
-    select distinct %s, v.scope, null, 'update', %L
-      from o full join n on o.i = n.i cross join lateral (values (o.scope), (n.scope)) as v(scope)
-     where o.image *<> n.image or o.image is null or n.image is null or o.scope is distinct from n.scope
-        or o.gone is distinct from n.gone;$sql$, old_side, new_side, update_id, p.name);
+    select distinct %4$s, s.scope, null, 'update', %5$L from sides s where not s.gone;$sql$ else $sql$%1$s
+    insert into rowbell.events (type_id, scope, key, op, subject)
+    select distinct %4$s, v.scope, null, 'update', %5$L
+      from pairs p cross join lateral (values (p.old_scope), (p.new_scope)) as v(scope)
+     where p.changed is distinct from false or p.old_scope is distinct from p.new_scope or p.old_gone is distinct from p.new_gone;
+    close old_rows;
+    close new_rows;$sql$ end, pairs, old_side, new_side, update_id, p.name);
     select format('row(%s)::record', string_agg(format('%s.%I', row_ref, a.attname), ', ' order by a.attnum)) into address
       from pg_attribute a where a.attrelid = p.relation and a.attname = any (p.key || p.scope);
     stays_sql := concat_ws(' and ',
       format('%s *= %s', replace(address, row_ref, old_ref), replace(address, row_ref, new_ref)),
       'not ' || replace(gone_sql, row_ref, old_ref), 'not ' || replace(gone_sql, row_ref, new_ref),
       'not ' || replace(long_sql, row_ref, new_ref));
-    -- The usual case, one row that stays where it is, is told without a join: each new row has an old one. In any other case changed
-    -- is NULL and rows are paired on the rendered key: one that is there before and not after (its key changed, it moved to another
-    -- scope, it was soft-deleted) is a delete; one that is there after and not before is a create.
+    -- The usual case, one row that stays where it is, is told without pairs: each new row has an old one. In any other case changed is
+    -- NULL. A pair that has not one key is no pair: these rows are joined on the key. A row that is there before and not after (its key
+    -- changed, it moved to another scope, it was soft-deleted) is a delete; one that is there after and not before is a create.
     each := format($sql$
     select case when %s and not exists (select from "rowbell$old" offset 1) then %s *<> %s end into changed
       from "rowbell$old" as %s left join "rowbell$new" as %s on true limit 1;
     if changed then%s
-    elsif found and changed is null then
-    with o as (%s), n as (%s),
+    elsif found and changed is null then%s,
+    rows as (
+      select p.* from pairs p where p.old_key = p.new_key
+      union all
+      select o.old_key, o.old_scope, o.old_gone, n.new_key, n.new_scope, n.new_gone, true
+        from (select p.* from pairs p where p.old_key <> p.new_key or p.new_key is null) o
+        full join (select p.* from pairs p where p.old_key <> p.new_key or p.old_key is null) n on o.old_key = n.new_key),
     changes as (
       select v.op, case v.op when 'delete' then v.old_scope else v.new_scope end as scope,
              case v.op when 'delete' then v.old_key else v.new_key end as key
-        from (select o.key as old_key, o.scope as old_scope, n.key as new_key, n.scope as new_scope,
-                     unnest(case when o.key is null or o.gone then case when not n.gone then '{create}'::text[] end
-                                 when n.key is null or n.gone then '{delete}'
-                                 when o.scope is distinct from n.scope then '{delete,create}'
-                                 when o.image *<> n.image then '{update}' end) as op
-                from o full join n on o.key = n.key) v)%s;
+        from (select r.*, unnest(case when r.old_key is null or r.old_gone then case when not r.new_gone then '{create}'::text[] end
+                                      when r.new_key is null or r.new_gone then '{delete}'
+                                      when r.old_scope is distinct from r.new_scope then '{delete,create}'
+                                      when r.changed then '{update}' end) as op
+                from rows r) v)%s;
+    close old_rows;
+    close new_rows;
     else
       return null;
     end if;$sql$,
       stays_sql, replace(image_sql, row_ref, old_ref), replace(image_sql, row_ref, new_ref), old_ref, new_ref,
-      each, old_side, new_side, emit_long);
+      each, pairs, emit_long);
   when 'truncate' then
+    -- Of a table that is captured as a collection, all kinds of statements come here: see publish_triggers.
     whole := format($sql$
-    if rowbell.truncate_is_covered(%s, tg_relid, tg_when) then
+    if tg_op = 'TRUNCATE' and rowbell.truncate_is_covered(%s, tg_relid, tg_when) then
       return null;
     end if;
-    insert into rowbell.events (type_id, scope, key, op, subject) values (%s, %L, null, 'delete', %L);$sql$,
-      p.id, delete_id, case when p.scope is not null then '*' end, p.name);
+    insert into rowbell.events (type_id, scope, key, op, subject)
+    select case tg_op when 'INSERT' then %s when 'UPDATE' then %s else %s end, %L, null,
+           case tg_op when 'INSERT' then 'create' when 'UPDATE' then 'update' else 'delete' end, %L;$sql$,
+      p.id, create_id, update_id, delete_id, case when p.scope is not null then '*' end, p.name);
   end case;
 
   -- The published table itself is told by its OID here; a partition, a child, or a table that a restore gave another OID, by a look.
-  return format($body$%s
+  return format($body$
+declare
+  kept bigint;%s
 begin
   if tg_relid = %s%s then%s
   elsif rowbell.capture_covers(%s, tg_relid) then%s
-  end if;%s
+  end if;
+  if found then%s%s
+  end if;
   return null;
 end $body$,
-    case when op = 'update' then E'\ndeclare\n  changed boolean;' when long_sql is not null then E'\ndeclare\n  long boolean;' else '' end,
+    case when op = 'update' then E'\n  changed  boolean;\n  old_rows refcursor;\n  new_rows refcursor;'
+         when long_sql is not null then E'\n  long boolean;' else '' end,
     p.relation::oid,
     case when keyed and op <> 'truncate' then ' and current_setting(''rowbell.capture'', true) is distinct from ''collection''' else '' end,
     case when keyed and op <> 'truncate' then each else whole end,
@@ -236,10 +285,38 @@ end $body$,
     if current_setting('rowbell.capture', true) is distinct from 'collection' then%s
     else%s
     end if;$if$, each, whole) else whole end,
+    case when rowbell.keeps_lastval(p.relation, p.lastval) then format($put$
+    kept := nullif(split_part(current_setting('rowbell.lastval', true), ':%s:', 2), '')::bigint;
+    kept := rowbell.lastval_put(kept);$put$, p.id) else '' end,
     case when (select i.wake from rowbell.installation i) = 'notify' then $wake$
-  if found and rowbell.relays_sleep() then
-    perform rowbell.wake_relay();
-  end if;$wake$ else '' end);
+    if rowbell.relays_sleep() then
+      perform rowbell.wake_relay();
+    end if;$wake$ else '' end);
+end $$;
+
+-- An UPDATE adds its old rows and its new rows to the transition tables in one order, so they are paired by their places and read
+-- once: a join, or a sort, of rows that do not fit into memory would write them once more, out-of-line values included. Cursors
+-- over the rendered sides (key, scope, gone, image).
+create or replace function rowbell.capture_pairs(old_rows refcursor, new_rows refcursor)
+returns table (old_key text, old_scope text, old_gone boolean, new_key text, new_scope text, new_gone boolean, changed boolean)
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  o record;
+  n record;
+begin
+  loop
+    fetch old_rows into o;
+    fetch new_rows into n;
+    exit when o.gone is null and n.gone is null;
+    old_key := o.key;
+    old_scope := o.scope;
+    old_gone := o.gone;
+    new_key := n.key;
+    new_scope := n.scope;
+    new_gone := n.gone;
+    changed := o.image *<> n.image;   -- NULL: one of the two is missing
+    return next;
+  end loop;
 end $$;
 
 -- A TRUNCATE of a table with partitions or children fires the trigger of each of them, the root's first. The BEFORE
@@ -288,14 +365,14 @@ begin
               where a.attrelid = p.relation and (a.attname = any (p.key) or a.attname = p.scope)
                 and not rowbell.capture_settled_type(a.atttypid)) then
     pinned := $set$ set datestyle = 'ISO, YMD' set timezone = 'UTC' set intervalstyle = 'iso_8601'
-      set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C'$set$;
+      set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C' set quote_all_identifiers = off$set$;
   end if;
-  foreach op in array array['insert', 'update', 'delete', 'truncate'] loop
+  foreach op in array rowbell.capture_kinds() loop
     -- Until version 6 a table's OID was in the names. Triggers call these until the table is published again.
     foreach name in array array['capture_' || p.id || '_' || op, 'capture_' || p.relation::oid || '_' || op] loop
       continue when name <> 'capture_' || p.id || '_' || op and to_regprocedure(format('rowbell.%I()', name)) is null;
-      execute format('create or replace function rowbell.%I() returns trigger language plpgsql security definer '
-                     'set search_path = pg_temp%s as %L', name, pinned, rowbell.capture_body(p, op));
+      execute format('create or replace function rowbell.%I() returns trigger language plpgsql %s as %L', name,
+                     case when op <> 'lastval' then 'security definer set search_path = pg_temp' || pinned end, rowbell.capture_body(p, op));
       execute format('revoke all on function rowbell.%I() from public', name);
     end loop;
   end loop;

@@ -11,7 +11,7 @@
 -- It reads the canonical text, which PostgreSQL prints and the condition is made again from, so that what is read is what is evaluated.
 -- Each token becomes one letter, then the letters are reduced by the grammar until one is left. What is not recognised is refused.
 create or replace function rowbell.condition_problem(condition jsonpath) returns text
-language plpgsql immutable strict set search_path = pg_catalog, pg_temp as $$
+language plpgsql immutable strict set search_path = pg_catalog, pg_temp set standard_conforming_strings = on as $$
 declare
   path_text constant text := condition::text;
   most_characters constant int := 1000;

@@ -57,15 +57,20 @@ begin atomic
   select distinct 'not captured', t.target::text,
          case when t.target = p.relation then 'a trigger is missing, disabled or of an earlier version' else 'written directly, its changes are missed' end,
          rowbell.publish_command(p)
-    from rowbell.published p join pg_class c on c.oid = p.relation cross join rowbell.publish_triggers(p.id, p.relation) t
-   where not t.is_there
+    from rowbell.published p join pg_class c on c.oid = p.relation cross join rowbell.publish_triggers(p.id, p.relation, p.capture, p.lastval) t
+   where not t.is_there and t.name <> '~rowbell'
+  union all
+  select 'lastval() is not kept', t.target::text, 'a trigger is missing, disabled or of an earlier version: lastval() is an error after a write, also for drivers',
+         rowbell.publish_command(p)
+    from rowbell.published p join pg_class c on c.oid = p.relation cross join rowbell.publish_triggers(p.id, p.relation, p.capture, p.lastval) t
+   where not t.is_there and t.name = '~rowbell'
   union all
   select 'captured as it was', p.relation::text, 'a captured column was renamed or has another type, or the table has another name', rowbell.publish_command(p)
     from rowbell.published p join pg_class c on c.oid = p.relation
    where not rowbell.capture_is_current(p)
      and not exists (select from jsonb_object_keys(p.attnums) n
                       where not exists (select from pg_attribute a where a.attrelid = p.relation and a.attname = n and not a.attisdropped))
-     and not exists (select from rowbell.publish_triggers(p.id, p.relation) t where t.target = p.relation and not t.is_there)
+     and not exists (select from rowbell.publish_triggers(p.id, p.relation, p.capture, p.lastval) t where t.target = p.relation and not t.is_there)
   union all
   select 'triggers of a table that is not published', g.tgrelid::regclass::text, g.tgname || ' captures nothing here',
          format('drop trigger %I on %s', g.tgname, g.tgrelid::regclass)
@@ -162,3 +167,4 @@ begin atomic
     from pg_stat_activity a
    where a.datname = current_database() and a.backend_xmin is not null and a.xact_start < now() - interval '1 hour';
 end;
+drop function if exists rowbell.publish_triggers(int, oid);   -- until version 16; the doctor before this one called it

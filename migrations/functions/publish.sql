@@ -12,8 +12,10 @@ begin atomic
   select t.relation from tree t join pg_class c on c.oid = t.relation where c.relkind in ('r', 'p') and c.relpersistence <> 't';
 end;
 
--- The triggers that capture a table, on itself, its partitions and its children, and which of them are there as they should be.
-create or replace function rowbell.publish_triggers(published_id int, root oid)
+-- The triggers that capture a table, on itself, its partitions and its children, and which of them are there as they should be. PostgreSQL
+-- stores the changed rows as soon as a trigger names a transition table. So of a table that is captured as a collection only that there
+-- was a statement is captured, and the function for TRUNCATE tells of the whole collection.
+create or replace function rowbell.publish_triggers(published_id int, root oid, capture text, lastval boolean)
 returns table (target regclass, name name, is_there boolean, ddl text)
 language sql stable set search_path = pg_catalog, pg_temp
 begin atomic
@@ -29,14 +31,18 @@ begin atomic
                 nullif(concat(case when w.has_old or w.has_new then 'referencing' end, case when w.has_old then ' old table as "rowbell$old"' end,
                               case when w.has_new then ' new table as "rowbell$new"' end), ''), w.function)
     from targets t
-   -- The names sort last, since an AFTER trigger of the application may change the row again. The numbers are pg_trigger's.
-    join (select v.name::name, v.event, format('capture_%s_%s', published_id, v.op) as function, v.type, v.has_old, v.has_new, v.only_parents
-            from (values ('~rowbell_insert', 'after insert', 'insert', 4, false, true, false),
+   -- The names sort last, since an AFTER trigger of the application may change the row again. Nothing fires between ~rowbell and the next
+   -- one, which puts back the lastval() that it keeps. The numbers are pg_trigger's.
+    join (select v.name::name, v.event, format('capture_%s_%s', published_id, case when capture = 'rows' or v.op = 'lastval' then v.op else 'truncate' end) as function,
+                 v.type, v.has_old and capture = 'rows' as has_old, v.has_new and capture = 'rows' as has_new, v.only_parents
+            from (values ('~rowbell', 'after insert or update or delete or truncate', 'lastval', 60, false, false, false),
+                         ('~rowbell_insert', 'after insert', 'insert', 4, false, true, false),
                          ('~rowbell_delete', 'after delete', 'delete', 8, true, false, false),
                          ('~rowbell_update', 'after update', 'update', 16, true, true, false),
                          ('~rowbell_truncate', 'after truncate', 'truncate', 32, false, false, false),
                          ('~rowbell_truncate_tree', 'before truncate', 'truncate', 34, false, false, true))
-              as v(name, event, op, type, has_old, has_new, only_parents)) w on t.has_children or not w.only_parents;
+              as v(name, event, op, type, has_old, has_new, only_parents)
+           where v.op <> 'lastval' or rowbell.keeps_lastval(root, lastval)) w on t.has_children or not w.only_parents;
 end;
 
 -- Whether a role owns a table, is a member of its owner, or is a superuser. A snapshot may be older than a change of the owner; the
@@ -52,8 +58,8 @@ end;
 create or replace function rowbell.capture_is_current(p rowbell.published) returns boolean
 language sql stable set search_path = pg_catalog, pg_temp
 begin atomic
-  select count(f.prosrc) = 4
-    from unnest(array['insert', 'update', 'delete', 'truncate']) as op
+  select bool_and(f.prosrc is not null)
+    from unnest(rowbell.capture_kinds()) as op
     left join pg_proc f on f.oid = to_regprocedure(format('rowbell.%I()', 'capture_' || (p).id || '_' || op))
                        and f.prosrc = rowbell.capture_body(p, op);
 end;
@@ -65,6 +71,7 @@ create or replace function rowbell.lock_gently(relations oid[], mode text) retur
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
   most    constant double precision := case mode when 'access exclusive' then 0.1 else 0.8 end;
+  theirs  constant text := current_setting('lock_timeout');
   give_up constant timestamptz :=
     clock_timestamp() + (select coalesce(nullif(s.setting::int, 0), 10000) from pg_settings s where s.name = 'lock_timeout') * interval '1 ms';
   turn     double precision := 0.1;
@@ -81,6 +88,7 @@ begin
       if not pg_try_advisory_xact_lock(x'726f7765'::int, 0) then
         raise exception 'rowbell: another transaction changes what is published, or adds subscriptions' using errcode = 'lock_not_available';
       end if;
+      perform set_config('lock_timeout', theirs, true);
       return;
     exception when lock_not_available or deadlock_detected then   -- two that have written, and both publish
       if clock_timestamp() >= give_up then
@@ -108,7 +116,7 @@ end $$;
 -- and is anything to be done? make: do it. Both return {id, changed}: changed says whether functions or options are, or would
 -- be, other ones. lend, return: see above.
 create or replace function rowbell.publish_as(caller name, arguments jsonb) returns jsonb
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set standard_conforming_strings = on as $$
 declare
   class       pg_class;
   was         rowbell.published;
@@ -126,6 +134,8 @@ begin
   p.soft_delete := arguments ->> 'soft_delete';
   p.webhook := coalesce((arguments ->> 'webhook')::boolean, true);
   p.name := coalesce(arguments ->> 'name', class.relname);
+  p.capture := coalesce(arguments ->> 'capture', 'rows');
+  p.lastval := arguments ->> 'lastval';
   if jsonb_typeof(arguments -> 'watch') = 'array' then
     p.watch := array(select c from jsonb_array_elements_text(arguments -> 'watch') as c);
   end if;
@@ -158,6 +168,9 @@ begin
   if p.name = '' or p.name ~ '[\s*]' or octet_length(p.name) > 190 or p.name = 'rowbell' or starts_with(p.name, 'rowbell.') then
     raise exception 'rowbell.publish: % cannot be a name: 1 to 190 bytes, no white space, no *, not rowbell', quote_literal(p.name)
       using errcode = 'invalid_parameter_value', hint = 'Pass name => ''...''.';
+  end if;
+  if p.capture not in ('rows', 'collection') then
+    raise exception 'rowbell.publish: capture is rows or collection, not %', quote_literal(p.capture) using errcode = 'invalid_parameter_value';
   end if;
   if p.key is null then
     select coalesce(array_agg(a.attname order by k.i), '{}') into p.key
@@ -224,11 +237,12 @@ begin
   end if;
   delete from rowbell.published o where o.name = p.name and o.relation <> p.relation;
   if was.id is null then
-    insert into rowbell.published (relation, name, key, scope, soft_delete, watch, webhook, attnums)
-      values (p.relation, p.name, p.key, p.scope, p.soft_delete, p.watch, p.webhook, p.attnums) returning id into p.id;
+    insert into rowbell.published (relation, name, key, scope, soft_delete, watch, webhook, attnums, capture, lastval)
+      values (p.relation, p.name, p.key, p.scope, p.soft_delete, p.watch, p.webhook, p.attnums, p.capture, p.lastval) returning id into p.id;
   else
     update rowbell.published o
-       set name = p.name, key = p.key, scope = p.scope, soft_delete = p.soft_delete, watch = p.watch, webhook = p.webhook, attnums = p.attnums
+       set name = p.name, key = p.key, scope = p.scope, soft_delete = p.soft_delete, watch = p.watch, webhook = p.webhook, attnums = p.attnums,
+           capture = p.capture, lastval = p.lastval
      where o.id = p.id;
   end if;
   insert into rowbell.event_types (type, relation, description, webhook)
@@ -247,15 +261,20 @@ end $$;
 --   key          unique, NOT NULL columns that address a row; NULL: the primary key, or none
 --   name         `table` on the wire; NULL: the table's name without its schema
 --   webhook      may its events leave by webhook
+--   capture      rows: an event for each row; collection: one for each statement, which costs the same whatever it changes
+--   lastval      do statements on it keep lastval(); NULL: where a column takes numbers of a sequence
 -- Readers never wait for it. Writers wait while it makes triggers; see rowbell.lock_gently. What is as it should be is not touched, and no
 -- lock is taken then.
 create or replace function rowbell.publish(relation regclass, scope name default null, soft_delete name default null,
-  watch name[] default null, key name[] default null, name text default null, webhook boolean default true)
+  watch name[] default null, key name[] default null, name text default null, webhook boolean default true, capture text default 'rows',
+  lastval boolean default null)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
   arguments constant jsonb := jsonb_build_object('relation', relation::oid::bigint::text, 'scope', scope::text, 'soft_delete', soft_delete::text,
-                                                 'watch', watch::text[], 'key', key::text[], 'name', name, 'webhook', webhook);
+                                                 'watch', watch::text[], 'key', key::text[], 'name', name, 'webhook', webhook,
+                                                 'capture', coalesce(capture, 'rows'), 'lastval', lastval);
+  theirs    constant text := current_setting('lock_timeout');
   published jsonb;
   missing   text[];
   ddl       text;
@@ -264,16 +283,16 @@ begin
     raise exception 'rowbell.publish: relation is NULL' using errcode = 'null_value_not_allowed';
   end if;
   insert into rowbell.calls (name, arguments) values ('publish', arguments || '{"step": "look"}') returning result into published;
-  missing := array(select t.ddl from rowbell.publish_triggers((published ->> 'id')::int, relation) as t where not t.is_there);
+  missing := array(select t.ddl from rowbell.publish_triggers((published ->> 'id')::int, relation, arguments ->> 'capture', lastval) as t where not t.is_there);
   if not (published ->> 'changed')::boolean and missing = '{}' then
     return;
   end if;
   -- First and once; what making a trigger needs, and no more. After it nothing is waited for, or hardly anything.
   perform rowbell.lock_gently(case when published ->> 'id' is null or missing <> '{}' then array(select rowbell.publish_relations(relation))
                                    else '{}' end, 'share row exclusive');
-  perform set_config('lock_timeout', '1s', true);   -- until this function returns
+  perform set_config('lock_timeout', '1s', true);
   insert into rowbell.calls (name, arguments) values ('publish', arguments || '{"step": "make"}') returning result into published;
-  missing := array(select t.ddl from rowbell.publish_triggers((published ->> 'id')::int, relation) as t where not t.is_there);
+  missing := array(select t.ddl from rowbell.publish_triggers((published ->> 'id')::int, relation, arguments ->> 'capture', lastval) as t where not t.is_there);
   if missing <> '{}' then
     insert into rowbell.calls (name, arguments) values ('publish', published || '{"step": "lend"}');
     foreach ddl in array missing loop
@@ -281,6 +300,7 @@ begin
     end loop;
     insert into rowbell.calls (name, arguments) values ('publish', published || '{"step": "return"}');
   end if;
+  perform set_config('lock_timeout', theirs, true);   -- it would last as long as the caller's transaction
 end $$;
 
 -- unpublish, as far as it needs the schema's owner. Its triggers are gone, or dropping their functions fails.
@@ -308,6 +328,7 @@ end $$;
 create or replace function rowbell.unpublish(relation regclass) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+  theirs  constant text := current_setting('lock_timeout');
   targets oid[];
   drops   text[];
   ddl     text;
@@ -329,12 +350,13 @@ begin
                        where o.tgrelid = relation and f.pronamespace = 'rowbell'::regnamespace and f.proname ~ '^capture_[0-9]+(_|$)');
   -- Dropping a trigger stops readers, too.
   perform rowbell.lock_gently(targets, 'access exclusive');
-  perform set_config('lock_timeout', '1s', true);   -- until this function returns
+  perform set_config('lock_timeout', '1s', true);
   foreach ddl in array drops loop
     execute ddl;
   end loop;
   insert into rowbell.calls (name, arguments) values ('unpublish', jsonb_build_object('relation', relation::oid::bigint::text))
     returning result into removed;
+  perform set_config('lock_timeout', theirs, true);
   return removed = 'true';
 end $$;
 
@@ -360,14 +382,15 @@ begin atomic
            'watch', case when p.watch is not null then
                       (select coalesce(array_agg(n.new_name::text) filter (where n.new_name is not null), '{}') from unnest(p.watch) w
                          join present n on n.relation = p.relation and n.old_name = w) end,
-           'webhook', p.webhook,
+           'webhook', p.webhook, 'capture', p.capture, 'lastval', p.lastval,
            'lost', (select array_agg(n.old_name) from present n where n.relation = p.relation and n.new_name is null))), '[]')
     from rowbell.published p join above a on a.relation = p.relation
    where rowbell.owns(caller, p.relation);
 end;
 
-create or replace function rowbell.published_now(relations oid[])
-returns table (relation oid, name text, key name[], scope name, soft_delete name, watch name[], webhook boolean, lost name[])
+drop function if exists rowbell.published_now(oid[]);   -- had fewer columns
+create function rowbell.published_now(relations oid[])
+returns table (relation oid, name text, key name[], scope name, soft_delete name, watch name[], webhook boolean, capture text, lastval boolean, lost name[])
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -376,7 +399,7 @@ begin
   insert into rowbell.calls as c (name, arguments) values ('published_now', jsonb_build_object('relations', relations::bigint[]::text[]))
     returning c.result into found_now;
   return query select * from jsonb_to_recordset(found_now) as r(relation oid, name text, key name[], scope name, soft_delete name,
-                                                                watch name[], webhook boolean, lost name[]);
+                                                                watch name[], webhook boolean, capture text, lastval boolean, lost name[]);
 end $$;
 
 -- The command that publishes a table again with its options, as its columns are named now.
@@ -392,7 +415,8 @@ begin atomic
          || coalesce((select format(', watch => %L', array_agg(n.new_name order by n.new_name)) from present n where n.old_name = any ((p).watch) having count(*) > 0), '')
          || coalesce((select format(', key => %L', array_agg(n.new_name order by array_position((p).key, n.old_name::name)))
                         from present n where n.old_name = any ((p).key) having count(*) > 0), '')
-         || format(', name => %L', (p).name) || case when (p).webhook then '' else ', webhook => false' end || ')';
+         || format(', name => %L', (p).name) || case when (p).webhook then '' else ', webhook => false' end
+         || case when (p).capture = 'rows' then '' else format(', capture => %L', (p).capture) end || coalesce(', lastval => ' || (p).lastval, '') || ')';
 end;
 
 -- Follows the application's migrations: columns that are renamed or dropped, partitions that are attached. It never fails
@@ -409,7 +433,7 @@ begin
   end if;
   for p in select n.* from rowbell.published_now(relations) n loop
     begin
-      perform rowbell.publish(p.relation, p.scope, p.soft_delete, p.watch, p.key, p.name, p.webhook);
+      perform rowbell.publish(p.relation, p.scope, p.soft_delete, p.watch, p.key, p.name, p.webhook, p.capture, p.lastval);
       if p.lost is not null then
         raise warning 'rowbell: table % is now captured without its column %', p.relation::regclass, array_to_string(p.lost, ', ');
       end if;
@@ -438,6 +462,8 @@ do $$
 begin
   perform rowbell.capture_create(p) from rowbell.published p where exists (select from pg_class c where c.oid = p.relation);
 end $$;
+select rowbell.replace_function('rowbell.publish(regclass, name, name, name[], name[], text, boolean)',
+                                'rowbell.publish(regclass, name, name, name[], name[], text, boolean, text, boolean)');
 drop function if exists rowbell.publish_begin(oid, text, name[], name, name, name[], boolean, name);
 drop function if exists rowbell.publish_end(oid, name, boolean);
 drop function if exists rowbell.publish_proof();

@@ -53,7 +53,7 @@ drop function if exists rowbell.receipt_status(text);   -- its columns may have 
 create function rowbell.receipt_status(token text)
 returns table (state text, events bigint, pending bigint, poisoned bigint, webhook bigint, index bigint, sse bigint,
                fanned_out boolean, indexed boolean, first_seq bigint)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set standard_conforming_strings = on as $$
 #variable_conflict use_column
 declare
   part   text[] := regexp_match(token, '^(r2\.([0-9a-f]{1,64})\.([0-9]{1,20})\.([0-9]{1,19})\.([0-9]{1,19}))\.([0-9a-f]{32})$');

@@ -14,7 +14,7 @@ begin
 end $$;
 
 create or replace function rowbell.declare_type_as(caller name, arguments jsonb) returns jsonb
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set standard_conforming_strings = on as $$
 declare
   new_type    constant text := arguments ->> 'type';
   new_description constant text := coalesce(arguments ->> 'description', '');
@@ -62,8 +62,8 @@ end $$;
 
 -- Records a domain event in the caller's transaction; returns its id (the webhook-id that receivers will see).
 -- subject: what it is about, at most 1,024 bytes; a subscription that is ordered keeps the order per subject. data: at most
--- installation.event_bytes (256 KiB) as text.
-create or replace function rowbell.record(type text, subject text, data jsonb default '{}', scope text default null)
+-- installation.event_bytes (256 KiB) as text. kept: what the caller's lastval() is afterwards; to be left out.
+create or replace function rowbell.record(type text, subject text, data jsonb default '{}', scope text default null, kept bigint default rowbell.lastval_kept())
 returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
@@ -99,8 +99,10 @@ begin
   insert into rowbell.events (xact, type_id, scope, subject, data)
     values (xact, declared, rowbell.scope_named(scope), subject, coalesce(data, '{}'))
     returning rowbell.event_id(occurred_at, seq) into recorded;
+  kept := rowbell.lastval_put(kept);
   if rowbell.relays_sleep() then
     perform rowbell.wake_relay() from rowbell.installation i where i.wake = 'notify';
   end if;
   return recorded;
 end $$;
+select rowbell.replace_function('rowbell.record(text, text, jsonb, text)', 'rowbell.record(text, text, jsonb, text, bigint)');

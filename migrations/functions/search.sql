@@ -87,7 +87,7 @@ end $$;
 
 -- The worker of add_index.
 create or replace function rowbell.add_index_as(caller name, arguments jsonb) returns jsonb
-language plpgsql set search_path = pg_catalog, pg_temp as $$
+language plpgsql set search_path = pg_catalog, pg_temp set standard_conforming_strings = on as $$
 #variable_conflict use_variable
 declare
   name     constant text := arguments ->> 'name';
@@ -229,7 +229,7 @@ end $$;
 -- what is in them.
 create or replace function rowbell.search_documents_of(caller name, ticket text, query text, scope text, "limit" int)
 returns table (name text, key text, document jsonb, rank real, headline text)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set standard_conforming_strings = on as $$
 #variable_conflict use_column
 begin
   if not rowbell.caller_is(caller, ticket) then

@@ -1,7 +1,7 @@
 -- Subscriptions, for the CLI, the console and applications alike.
 
 create or replace function rowbell.subscription_types_check(types text[], kind text) returns void
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp set standard_conforming_strings = on as $$
 declare
   refused text;
 begin
@@ -33,7 +33,7 @@ end $$;
 -- What a webhook's settings may be, url among them: refused here is what the dispatcher would refuse (dispatcher/
 -- sink_webhook.h, common/webhook_header.c). NULL when good, else what is wrong.
 create or replace function rowbell.webhook_settings_problem(settings jsonb) returns text
-language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+language plpgsql immutable set search_path = pg_catalog, pg_temp set standard_conforming_strings = on as $$
 declare
   url text := settings ->> 'url';
   option text;

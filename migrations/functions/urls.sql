@@ -2,7 +2,7 @@
 -- ASCII, no backslash, no user, no fragment; a host that is an address in its usual form (192.0.2.1, [2001:db8::1]) or a name that
 -- cannot be taken for one. The same rule in C: common/http_target.c; both are tested with tests/support/urls.h.
 create or replace function rowbell.url_problem(url text) returns text
-language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+language plpgsql immutable set search_path = pg_catalog, pg_temp set standard_conforming_strings = on as $$
 declare
   authority text := lower(substring(url collate "C" from '^[hH][tT][tT][pP][sS]?://([^/?]+)'));
   host text := substring(authority from '^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[1-9][0-9]{0,4})?$');
