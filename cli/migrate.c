@@ -276,6 +276,13 @@ static bool apply(struct cli *cli, const struct migration_plan *plan, bool roles
         if (step->kind == MIGRATION_BOOTSTRAP && !cli_script(cli, after_bootstrap(roles), ret_error))
             return false;
     }
+    PGresult *raised;
+    if (!cli_query(cli, &sql_raise_sequences, 0, NULL, &raised, ret_error))
+        return false;
+    for (int row = 0; row < PQntuples(raised); row++)
+        fprintf(stderr, "rowbell: migrate: %s was behind its table; its next number is %s\n",
+                PQgetvalue(raised, row, 0), PQgetvalue(raised, row, 1));
+    PQclear(raised);
     return cli_script(cli, "commit", ret_error);
 }
 
@@ -313,7 +320,7 @@ static void print_sql(const struct migration_plan *plan, bool roles, const char 
             buffer_text(&sql, after_bootstrap(roles));
     }
     fputs(buffer_cstr(&sql), stdout);
-    puts("commit;");
+    printf("%s;\ncommit;\n", sql_raise_sequences.sql);
     buffer_free(&sql);
 }
 

@@ -62,8 +62,10 @@ bool run_publish(struct cli *cli, struct error *ret_error) {
         parameter_array(cli, "key", ',', &key),
         option_value(cli, "name"),
         option_given(cli, "no-webhook") ? "false" : "true",
+        option_value(cli, "capture"),
+        option_value(cli, "lastval"),
     };
-    ok = cli_query(cli, &sql_publish, 7, values, NULL, ret_error);
+    ok = cli_query(cli, &sql_publish, 9, values, NULL, ret_error);
     if (!ok)
         goto done;
     // An owner of a table need not be allowed to read our tables: then less is printed.

@@ -3,6 +3,7 @@
 #include "common/buffer.h"
 #include "common/clock.h"
 #include "common/db_conn.h"
+#include "common/log.h"
 #include "common/memory.h"
 #include "common/metrics.h"
 #include "relay/metrics.h"
@@ -271,10 +272,21 @@ static void on_pending(void *arg, const struct db_reply *reply, const struct err
     }
 }
 
+// An older schema has no such function, and a login whose rights were granted by hand may not call it: doctor names
+// what is behind, too.
+static void on_raised(void *arg, const struct db_reply *reply, const struct error *error) {
+    (void)arg;
+    const PGresult *rows = error ? NULL : reply->results[0];
+    for (int i = 0; rows && i < PQntuples(rows); i++)
+        log_warn("sequence_was_behind", LOG_TEXT("sequence", PQgetvalue(rows, i, 0)),
+                 LOG_TEXT("next", PQgetvalue(rows, i, 1)));
+}
+
 static void on_gauges(uv_timer_t *timer) {
     struct relay_store_pg *store = timer->data;
     if (db_conn_is_up(store->conn)) {
         db_query(store->conn, &sql_pending, 0, NULL, OPERATION_DEADLINE_MS, on_pending, store);
+        db_query(store->conn, &sql_raise_sequences, 0, NULL, OPERATION_DEADLINE_MS, on_raised, store);
     }
 }
 
@@ -282,6 +294,7 @@ static void on_up(void *arg, struct db_conn *conn) {
     struct relay_store_pg *store = arg;
     store->conn = conn; // on_up may come before db_conn_new has returned to us
     metric_set(METRIC_DATABASE_CONNECTED, NULL, NULL, 1);
+    db_query(conn, &sql_raise_sequences, 0, NULL, OPERATION_DEADLINE_MS, on_raised, store);
     if (store->options.on_up) {
         store->options.on_up(store->options.arg);
     }

@@ -102,6 +102,10 @@ begin atomic
          || ' and writers may NOTIFY', 'select rowbell.set_wake(''poll''), unless nobody uses two-phase commit'
     from rowbell.installation i where i.wake = 'notify' and current_setting('max_prepared_transactions')::int > 0
   union all
+  select 'sequence is behind', b.sequence::text, format('its next number is %s, and numbers up to %s are in use: what takes one fails', b.next, b.highest),
+         'rowbell migrate, or select rowbell.raise_sequences(), or restart a relay'
+    from rowbell.sequences_behind() b
+  union all
   select 'notification queue fills up', 'NOTIFY', round(pg_notification_queue_usage()::numeric * 100) || ' % used',
          'end the session that listens and stays in a transaction'
    where pg_notification_queue_usage() > 0.5
