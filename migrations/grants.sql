@@ -35,7 +35,6 @@ grant select (id, name, kind, state, types, scope, condition, condition_aside, "
   to rowbell_relay;
 grant select, insert on rowbell.jobs, rowbell.jobs_waiting to rowbell_relay;   -- select: for RETURNING
 grant select on sequence rowbell.events_seq_seq to rowbell_relay;
-grant execute on function rowbell.raise_sequences to rowbell_relay, rowbell_operator;
 grant execute on function rowbell.condition_alone(jsonb, jsonpath), rowbell.condition_key(int, jsonpath), rowbell.condition_data(rowbell.events),
   rowbell.condition_examine(bigint, int, text[]), rowbell.condition_put_aside(text), rowbell.alert(text, text, jsonb) to rowbell_relay;
 

@@ -272,8 +272,6 @@ static void on_pending(void *arg, const struct db_reply *reply, const struct err
     }
 }
 
-// An older schema has no such function, and a login whose rights were granted by hand may not call it: doctor names
-// what is behind, too.
 static void on_raised(void *arg, const struct db_reply *reply, const struct error *error) {
     (void)arg;
     const PGresult *rows = error ? NULL : reply->results[0];

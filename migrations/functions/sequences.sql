@@ -24,8 +24,8 @@ begin atomic
    where v.next <= v.highest;
 end;
 
--- Puts them above what is in use, with room for numbers that others take meanwhile; never lower. Anybody may call it at any time who has the
--- right: what is not behind is not touched. Returns what it raised.
+-- Puts them above what is in use, with room for numbers that others take meanwhile; never lower. Anybody may call it at any time:
+-- what is not behind is not touched. Returns what it raised.
 create or replace function rowbell.raise_sequences() returns table (sequence regclass, next bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
