@@ -10,4 +10,4 @@ grant insert (name, arguments), select (result) on rowbell.calls to public;
 grant select on rowbell.caller to public;
 -- These compute, read the catalog, or tell of the caller's own transaction and tables; triggers of follow_ddl run as whoever alters a table.
 grant execute on function rowbell.event_id, rowbell.event_seq, rowbell.receipt, rowbell.publish_triggers, rowbell.publish_relations,
-  rowbell.published_now, rowbell.follow_ddl to public;
+  rowbell.published_now, rowbell.published_parts, rowbell.follow_tables, rowbell.follow_ddl to public;
