@@ -45,10 +45,16 @@ create or replace function rowbell.doctor() returns table (problem text, subject
 language sql stable security definer set search_path = pg_catalog, pg_temp
 begin atomic
   select 'table is gone', p.name, 'no table is known to be this one', format('delete from rowbell.published where id = %s, if it was dropped', p.id)
-    from rowbell.published_tables() p where p.relation is null and not exists (select from rowbell.published_candidates(p))
+    from rowbell.published_tables() p
+   where p.relation is null and not exists (select from rowbell.published_candidates(p)) and not exists (select from rowbell.published_carriers(p.id))
+  union all
+  select 'not captured', r.relation::regclass::text, format('it has the triggers of %s, whose table is not found: it may be that table, by another name', p.name),
+         rowbell.publish_command(jsonb_populate_record(p, jsonb_build_object('relation', r.relation::regclass)))
+    from rowbell.published_tables() p cross join rowbell.published_carriers(p.id) r
+   where p.relation is null and not exists (select from rowbell.published_candidates(p))
   union all
   select 'not captured', c.relation::regclass::text, 'its triggers are missing, or those of another installation, as after a dump was restored in part',
-         rowbell.publish_command(p)
+         rowbell.publish_command(jsonb_populate_record(p, jsonb_build_object('relation', c.relation::regclass)))
     from rowbell.published_tables() p cross join rowbell.published_candidates(p) c where p.relation is null
   union all
   select 'column is gone', p.relation::regclass::text, string_agg(c.was, ', ')
@@ -80,18 +86,22 @@ begin atomic
      and not exists (select from rowbell.publish_triggers(p.id, p.relation) t where t.target = p.relation and not t.is_there)
   union all
   -- The function remembers how its table was published.
-  select distinct 'not published', g.tgrelid::regclass::text, 'it has the triggers of a published table, but rowbell.published was not restored',
-         coalesce(obj_description(g.tgfoid, 'pg_proc'), format('select rowbell.unpublish(%L)', g.tgrelid::regclass))
-    from pg_trigger g join pg_proc f on f.oid = g.tgfoid
-   where f.pronamespace = 'rowbell'::regnamespace and g.tgname = '~rowbell_truncate' and f.proname ~ '^capture_[0-9]+_truncate$'
-     and not exists (select from rowbell.published p where f.proname = format('capture_%s_truncate', p.id))
-     and not exists (select from pg_inherits i join pg_trigger o on o.tgrelid = i.inhparent where i.inhrelid = g.tgrelid and o.tgfoid = g.tgfoid)
+  select 'not published', r.relation::regclass::text, 'it has the triggers of ' || coalesce(n.name, 'a table') || ', but rowbell.published was not restored',
+         case when n.command is null or to_regclass(n.name) <> r.relation then format('select rowbell.unpublish(%L)', r.relation::regclass)
+              else format('select rowbell.publish(%L', r.relation::regclass) || n.options end
+    from pg_proc f
+   cross join lateral (
+     select substring(f.proname, '^capture_([0-9]{1,9})_truncate$')::int as id, c.command, replace(substring(c.command, c.pattern), '''''', '''') as name,
+            regexp_replace(c.command, c.pattern, '') as options
+       from (select obj_description(f.oid, 'pg_proc') as command, $re$^select rowbell\.publish\( ?E?'((?:[^']|'')+)'$re$ as pattern) c) n
+   cross join rowbell.published_carriers(n.id) r
+   where f.pronamespace = 'rowbell'::regnamespace and n.id is not null and not exists (select from rowbell.published p where p.id = n.id)
   union all
   select 'triggers of a table that is not published', g.tgrelid::regclass::text, g.tgname || ' captures nothing here',
          format('drop trigger %I on %s', g.tgname, g.tgrelid::regclass)
     from pg_trigger g join pg_proc f on f.oid = g.tgfoid
    where f.pronamespace = 'rowbell'::regnamespace and starts_with(f.proname, 'capture_') and not g.tgisinternal
-     and exists (select from rowbell.published p where f.proname ~ format('^capture_%s(_|$)', p.id))
+     and exists (select from rowbell.published p cross join rowbell.published_candidates(p) where f.proname ~ format('^capture_%s(_|$)', p.id))
      and not exists (select from rowbell.published p cross join rowbell.published_candidates(p) c cross join rowbell.publish_relations(c.relation) r
                       where r = g.tgrelid)
   union all

@@ -42,6 +42,17 @@ begin atomic
     left join lateral (select c.relation, c.known from rowbell.published_candidates(t) c where c.proven order by c.known desc limit 1) f on true;
 end;
 
+-- The tables that have the triggers of a publication, and are not below another one: the published one, what was detached from it, and what
+-- a dump of another installation brought.
+create or replace function rowbell.published_carriers(published_id int) returns table (relation oid)
+language sql stable
+begin atomic
+  with carriers as (
+    select g.tgrelid from pg_proc f join pg_trigger g on g.tgfoid = f.oid
+     where f.pronamespace = 'rowbell'::regnamespace and f.proname = 'capture_' || published_id || '_truncate' and g.tgname = '~rowbell_truncate')
+  select c.tgrelid from carriers c where not exists (select from pg_inherits i join carriers a on a.tgrelid = i.inhparent where i.inhrelid = c.tgrelid);
+end;
+
 -- The publication of a table, for who publishes or unpublishes it: also one that it is not proven to be, whose triggers are missing. No row's
 -- id is NULL.
 create or replace function rowbell.published_of(relation oid) returns rowbell.published
