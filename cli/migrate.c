@@ -123,7 +123,7 @@ struct database {
     PGresult *records_result; // owned; NULL: never migrated
     struct migration_record *records;
     size_t record_count;
-    bool exists, owned_by_role, recorded;
+    bool exists, owned_by_role, recorded, has_tables;
 };
 
 static void database_close(struct database *database) {
@@ -138,6 +138,12 @@ static bool read_records(struct cli *cli, struct database *database, struct erro
     const PGresult *rows = database->records_result;
     database->record_count = (size_t)PQntuples(rows);
     database->records = memory_alloc((database->record_count + 1) * sizeof(*database->records));
+    if (database->record_count == 0 && database->has_tables)
+        return error_set(ret_error, ERROR_SCHEMA,
+                         "migrate: rowbell.migrations is empty, but other tables of its schema are there: the database "
+                         "was made from a dump without data and without comments, or of a version before 15. Drop the "
+                         "schema (drop schema rowbell cascade, which drops its triggers too), migrate, and publish the "
+                         "tables again");
     for (int row = 0; row < PQntuples(rows); row++)
         database->records[row] = (struct migration_record){
             .name = PQgetvalue(rows, row, 0),
@@ -156,11 +162,12 @@ static bool read_schema(struct cli *cli, struct database *database, struct error
     database->exists = PQgetvalue(schema, 0, 0)[0] == 't';
     database->owned_by_role = PQgetvalue(schema, 0, 1)[0] == 't';
     database->recorded = PQgetvalue(schema, 0, 2)[0] == 't';
-    bool may_create = PQgetvalue(schema, 0, 4)[0] == 't';
+    database->has_tables = PQgetvalue(schema, 0, 3)[0] == 't';
+    bool may_create = PQgetvalue(schema, 0, 5)[0] == 't';
     bool ok = database->exists || may_create ||
               error_set(ret_error, ERROR_SQL,
                         "migrate: %s may not create a schema in this database: connect as its owner or as a superuser",
-                        PQgetvalue(schema, 0, 3));
+                        PQgetvalue(schema, 0, 4));
     PQclear(schema);
     return ok;
 }
@@ -276,7 +283,7 @@ static bool apply(struct cli *cli, const struct migration_plan *plan, bool roles
         if (step->kind == MIGRATION_BOOTSTRAP && !cli_script(cli, after_bootstrap(roles), ret_error))
             return false;
     }
-    return cli_script(cli, "commit", ret_error);
+    return cli_script(cli, sql_migration_note.sql, ret_error) && cli_script(cli, "commit", ret_error);
 }
 
 // psql's if keeps what is applied already from running twice.
@@ -312,6 +319,7 @@ static void print_sql(const struct migration_plan *plan, bool roles, const char 
         if (step->kind == MIGRATION_BOOTSTRAP)
             buffer_text(&sql, after_bootstrap(roles));
     }
+    buffer_text(&sql, sql_migration_note.sql);
     fputs(buffer_cstr(&sql), stdout);
     puts("commit;");
     buffer_free(&sql);
