@@ -317,6 +317,7 @@ static const char *const hosts[] = {
     "create role host login createrole",
     "create role host login createrole noinherit",
     "create role host login createrole; alter role host set createrole_self_grant = 'inherit'",
+    "create role host login createrole; alter role host set createrole_self_grant = 'set'",
     "create role host login createrole; alter role host set createrole_self_grant = 'set, inherit'",
 };
 
@@ -350,17 +351,16 @@ START_TEST(who_cannot_become_the_owner_is_told_the_grant) {
     const char *admin_url = clusters_url(&cluster, 1, "any");
     expect_status(RUN("migrate", "--database-url", admin_url), 0);
     bool options = PQserverVersion(superuser) >= 160000;
-    sql_run(
-        superuser,
-        "create role deploy login; create database second owner deploy; grant create on database postgres to deploy");
+    sql_run(superuser, "create role deploy login; grant create on database postgres to deploy");
+    sql_run(superuser, "create database second owner deploy");
     if (options) // a member that may use the rights, but not become the role
         sql_run(superuser, "grant rowbell_owner to deploy with inherit true, set false");
     static const char *const names[] = {"postgres", "second"};
     char url[300];
     for (size_t i = 0; i < 2; i++) {
         snprintf(url, sizeof url, "postgres://deploy@127.0.0.1:%d/%s", cluster_port(cluster), names[i]);
-        expect_status(RUN("migrate", "--database-url", url), 4);
-        expect_text(err, "deploy cannot become rowbell_owner");
+        expect_status(RUN("migrate", "--database-url", url), 1);
+        expect_text(err, "cannot become rowbell_owner");
         expect_text(err, options ? "grant rowbell_owner to deploy with set true" : "grant rowbell_owner to deploy");
     }
     sql_run(superuser, options ? "grant rowbell_owner to deploy with set true" : "grant rowbell_owner to deploy");
