@@ -83,6 +83,9 @@ export async function secretsAreApart(stack) {
         seen.set(service, await stack.secretsOfTool(service));
         assert.deepEqual(Object.keys(seen.get(service)), names, service);
     }
+    const said = await stack.compose('run', '--rm', '-T', '--no-deps', '-e', 'ROWBELL_JWT_SECRET=', '-e', 'REDIS_URL=mine', 'gateway',
+        'printenv', 'ROWBELL_JWT_SECRET', 'REDIS_URL', 'DATABASE_URL');
+    assert.equal(said.trimEnd(), `\nmine\n${seen.get('gateway').DATABASE_URL}`, 'what the environment says wins');
     const passwords = [...seen.values()].map(({ DATABASE_URL }) => new URL(DATABASE_URL).password);
     assert.equal(new Set(passwords).size, passwords.length);
     for (const password of passwords) assert.match(password, /^[0-9a-f]{64}$/);
