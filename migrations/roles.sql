@@ -28,9 +28,10 @@ begin
       end;
     end if;
   end loop;
-  -- Since PostgreSQL 16 who makes a role is a member that may not use it.
+  -- Since PostgreSQL 16 who makes a role is a member that may not use it, and each membership says whether SET ROLE is allowed.
   if not pg_has_role(current_user, 'rowbell_owner', case when current_setting('server_version_num')::int >= 160000 then 'set' else 'member' end) then
-    command := format('grant rowbell_owner to %I', current_user);
+    command := format('grant rowbell_owner to %I%s', current_user,
+                      case when current_setting('server_version_num')::int >= 160000 then ' with set true' else '' end);
     execute command;
   end if;
 exception when insufficient_privilege then

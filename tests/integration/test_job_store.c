@@ -321,8 +321,8 @@ START_TEST(renewal_return_and_loss) {
     claim(bench, "a", 3, 41);
     sql_run(bench->conn, "update rowbell.jobs set lease_until = now() + interval '1 s'");
     struct job_ref renewals[] = {ref(bench, 0, 41), ref(bench, 1, 40)};
-    struct job_ref returned = ref(bench, 2, 41);
-    run(bench, (struct job_round){.renewals = renewals, .renewal_count = 2, .returns = &returned, .return_count = 1});
+    struct job_ref returned[] = {ref(bench, 2, 41), ref(bench, 0, 40)}; // the second: it is another's by now
+    run(bench, (struct job_round){.renewals = renewals, .renewal_count = 2, .returns = returned, .return_count = 2});
     ck_assert_uint_eq(bench->renewed_count, 1);
     ck_assert_int_eq(bench->renewed[0].event_seq, renewals[0].event_seq);
     ck_assert_int_eq(bench->renewed[0].token, 41);
@@ -385,6 +385,15 @@ START_TEST(due_jobs_return_and_inactive_ones_are_held) {
     turn_until(bench, &bench->answered);
     ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.jobs_waiting where state = 'held'"), 20);
     ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.jobs"), 3);
+    // What is in flight stays: if it were held, it would be sent again when the subscription is active.
+    claim(bench, "a", 2, 51);
+    sql_run(bench->conn, "update rowbell.subscriptions set state = 'paused' where name = 'a'");
+    inactive = id_of(bench, "a");
+    bench->answered = false;
+    bench->store->hold(bench->store->arg, &inactive, 1, hold_answered, bench);
+    turn_until(bench, &bench->answered);
+    ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.jobs where lease_token = 51"), 2);
+    ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.jobs"), 2);
     close_bench(bench);
 }
 END_TEST
