@@ -149,8 +149,11 @@ export async function redisIsLimited(stack) {
         ['dispatcher', 'publish', 'other', 'x'], ['dispatcher', 'subscribe', 'rowbell:test'], ['dispatcher', 'set', 'a', 'b'],
         ['dispatcher', 'flushall'], ['dispatcher', 'config', 'get', '*'],
         ['gateway', 'publish', 'rowbell:test', 'x'], ['gateway', 'subscribe', 'other'], ['gateway', 'psubscribe', '*'],
-        ['gateway', 'acl', 'list'], ['gateway', 'script', 'flush'],
+        ['gateway', 'acl', 'list'], ['gateway', 'script', 'flush'], ['gateway', 'pubsub', 'channels'], ['gateway', 'keys', '*'],
+        ['gateway', 'shutdown', 'nosave'], ['dispatcher', 'psubscribe', 'rowbell:*'], ['dispatcher', 'eval', 'return 1', '0'],
+        ['dispatcher', 'client', 'list'], ['dispatcher', 'select', '1'], ['nobody', 'acl', 'whoami'],
     ];
+    assert.match(await ask('nobody', 'auth', 'gateway', 'guessed'), /^WRONGPASS/);
     for (const words of denied) assert.match(await ask(...words), /^NOPERM/, words.join(' '));
 }
 
