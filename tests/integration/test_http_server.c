@@ -21,8 +21,6 @@
 #include "common/metrics.h"
 #include "tests/support/fixture.h"
 
-enum { DEADLINE_MS = 10000 };
-
 static uv_loop_t loop;
 static struct http_server *server;
 static struct http_exchange *waiting; // of /later
@@ -94,7 +92,7 @@ static void settle(void) {
 
 // Closes the server; every handle and block of it must be gone then (a leak shows under the sanitizer).
 static void stop_server(void) {
-    uint64_t until_ms = clock_ms() + DEADLINE_MS;
+    uint64_t until_ms = clock_ms() + HANG_MS;
     http_server_close(server, on_closed, NULL);
     while (!closed && clock_ms() < until_ms)
         turn();
@@ -142,7 +140,7 @@ static int times(const char *text, const char *part) {
 
 // Turns the loop until text came `count` times (NULL: until the server closes the connection).
 static void client_wait(struct client *client, const char *text, int count) {
-    uint64_t until_ms = clock_ms() + DEADLINE_MS;
+    uint64_t until_ms = clock_ms() + HANG_MS;
     do {
         turn_or(client->fd);
         client_read(client);
@@ -299,7 +297,7 @@ START_TEST(a_reader_may_be_slow_but_not_stand_still) {
     size_t got = 0;
     client_send(&still, GET("/big?30000000"));
     client_send(&slow, GET("/big?30000000"));
-    while (got < LENGTH && clock_ms() - started_ms < DEADLINE_MS) {
+    while (got < LENGTH && clock_ms() - started_ms < HANG_MS) {
         turn();
         if (clock_ms() < next_ms)
             continue;
@@ -372,7 +370,7 @@ START_TEST(slow_and_idle_clients_are_closed) {
     static const char head[] = "GET / HTTP/1.1\r\nHost: a\r\nX: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy";
     uint64_t started_ms = clock_ms();
     size_t sent = 0;
-    while (!slow.ended && clock_ms() - started_ms < DEADLINE_MS) { // a byte now and then does not extend the time
+    while (!slow.ended && clock_ms() - started_ms < HANG_MS) { // a byte now and then does not extend the time
         if (clock_ms() - started_ms > sent * 20 && sent < sizeof head - 1)
             send(slow.fd, head + sent++, 1, MSG_NOSIGNAL);
         turn();
@@ -757,7 +755,7 @@ START_TEST(admin_says_how_the_process_is) {
     expect_admin(port, "GET /", "HTTP/1.1 404 Not Found\r\n", "/healthz");
     expect_admin(port, "POST /nothing", "HTTP/1.1 404 Not Found\r\n", "/healthz");
     admin_endpoint_close(admin);
-    uint64_t until_ms = clock_ms() + DEADLINE_MS;
+    uint64_t until_ms = clock_ms() + HANG_MS;
     while (uv_loop_alive(&loop) && clock_ms() < until_ms)
         turn();
     ck_assert_int_eq(uv_loop_close(&loop), 0);

@@ -37,13 +37,13 @@ START_TEST(pooled_batches_bring_their_settings_and_leave_none) {
     struct db_conn_options options = options_for(&probe, database_url);
     options.pooled = true;
     probe.conn = db_conn_new(&loop, &options);
-    turn_until(&probe.ups, 1, 5000, "on_up");
+    turn_until(&probe.ups, 1, HANG_MS, "on_up");
     ck_assert_str_eq(ask_text(&probe, &settings, NULL), settings_expected);
     ck_assert_int_eq(probe.last.results, 1); // that of the settings is hidden
     ck_assert_str_eq(ask_text(&probe, &prepared, NULL), "0");
     ask(&probe, &add_one, "x");
     ask(&probe, &add_one, "1");
-    turn_until(&probe.answers, 4, 5000, "answers");
+    turn_until(&probe.answers, 4, HANG_MS, "answers");
     ck_assert_str_eq(probe.each[2].error.sqlstate, "22P02");
     ck_assert_str_eq(probe.each[3].text, "2");
     probe_close(&probe);
@@ -57,15 +57,15 @@ START_TEST(notifications_arrive_also_after_a_reconnect) {
     struct db_conn_options options = options_for(&probe, database_url);
     options.channels = channels;
     probe.conn = db_conn_new(&loop, &options);
-    turn_until(&probe.ups, 1, 5000, "on_up");
+    turn_until(&probe.ups, 1, HANG_MS, "on_up");
     sql_run(pg, "notify rowbell_events, 'one'");
-    turn_until(&probe.notifies, 1, 5000, "notify");
+    turn_until(&probe.notifies, 1, HANG_MS, "notify");
     ck_assert_str_eq(probe.channel, "rowbell_events");
     ck_assert_str_eq(probe.payload, "one");
     db_conn_reset(probe.conn, "test");
-    turn_until(&probe.ups, 2, 5000, "on_up");
+    turn_until(&probe.ups, 2, HANG_MS, "on_up");
     sql_run(pg, "notify \"Odd \"\"name\"\"\"");
-    turn_until(&probe.notifies, 2, 5000, "notify");
+    turn_until(&probe.notifies, 2, HANG_MS, "notify");
     ck_assert_str_eq(probe.channel, "Odd \"name\"");
     ck_assert_str_eq(probe.payload, "");
     probe_close(&probe);
@@ -78,7 +78,7 @@ START_TEST(keepalive_holds_off_the_idle_session_timeout) {
     options.idle_session_timeout_ms = 300;
     options.keepalive_ms = 100;
     probe.conn = db_conn_new(&loop, &options);
-    turn_until(&probe.ups, 1, 5000, "on_up");
+    turn_until(&probe.ups, 1, HANG_MS, "on_up");
     loop_turn_for(&loop, 900);
     ck_assert_int_eq(probe.downs, 0);
     ck_assert_uint_ge(db_conn_answered_ms(probe.conn), clock_ms() - 400);
@@ -86,7 +86,7 @@ START_TEST(keepalive_holds_off_the_idle_session_timeout) {
     probe = (struct probe){0};
     options.keepalive_ms = 0;
     probe.conn = db_conn_new(&loop, &options);
-    turn_until(&probe.downs, 1, 5000, "idle_session_timeout");
+    turn_until(&probe.downs, 1, HANG_MS, "idle_session_timeout");
     ck_assert_str_eq(probe.down.sqlstate, "57P05");
     ck_assert(!probe.first);
     probe_close(&probe);
