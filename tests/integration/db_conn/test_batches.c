@@ -17,7 +17,7 @@ START_TEST(batch_commits_together) {
     db_batch_add(batch, &insert_row, 1, (const char *const[]){"1"});
     db_batch_add(batch, &insert_row, 1, (const char *const[]){"2"});
     db_batch_add(batch, &count_rows, 0, NULL);
-    db_batch_send(batch, 5000, on_answer, &probe);
+    db_batch_send(batch, HANG_MS, on_answer, &probe);
     turn_until(&probe.answers, 1, HANG_MS, "batch");
     ck_assert_msg(probe.last.good, "%s", probe.last.error.text);
     ck_assert_int_eq(probe.last.results, 3);
@@ -38,7 +38,7 @@ START_TEST(batch_with_an_error_leaves_nothing_and_does_not_touch_its_neighbours)
     db_batch_add(batch, &insert_row, 1, (const char *const[]){"2"});
     db_batch_add(batch, &insert_row, 1, (const char *const[]){"1"}); // there already
     db_batch_add(batch, &count_rows, 0, NULL);
-    db_batch_send(batch, 5000, on_answer, &probe);
+    db_batch_send(batch, HANG_MS, on_answer, &probe);
     ask(&probe, &insert_row, "3");
     turn_until(&probe.answers, 3, HANG_MS, "answers");
     ck_assert(probe.each[0].good);
@@ -72,7 +72,7 @@ END_TEST
 START_TEST(parameters_null_empty_and_large) {
     struct probe probe = {0};
     probe_up(&probe, fixture_database());
-    db_query(probe.conn, &length_of, 1, (const char *const[]){NULL}, 5000, on_answer, &probe);
+    db_query(probe.conn, &length_of, 1, (const char *const[]){NULL}, HANG_MS, on_answer, &probe);
     ask(&probe, &length_of, "");
     size_t length = 8 << 20; // does not fit any socket buffer
     char *large = malloc(length + 1);
@@ -91,7 +91,7 @@ END_TEST
 START_TEST(empty_batch_is_answered) {
     struct probe probe = {0};
     probe_up(&probe, fixture_database());
-    db_batch_send(db_batch_begin(probe.conn), 5000, on_answer, &probe);
+    db_batch_send(db_batch_begin(probe.conn), HANG_MS, on_answer, &probe);
     turn_until(&probe.answers, 1, HANG_MS, "answer");
     ck_assert(probe.last.good);
     ck_assert_int_eq(probe.last.results, 0);

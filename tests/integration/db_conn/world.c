@@ -90,7 +90,7 @@ void probe_close(struct probe *probe) {
 }
 
 void ask(struct probe *probe, const struct db_statement *statement, const char *value) {
-    db_query(probe->conn, statement, value ? 1 : 0, (const char *const[]){value}, 5000, on_answer, probe);
+    db_query(probe->conn, statement, value ? 1 : 0, (const char *const[]){value}, HANG_MS, on_answer, probe);
 }
 
 const char *ask_text(struct probe *probe, const struct db_statement *statement, const char *value) {
