@@ -79,7 +79,7 @@ START_TEST(a_failing_endpoint_gets_one_probe_at_a_time_and_a_slow_start) {
     int before = receiver_count(receiver);
     receiver_wait(receiver, before + 1, WAIT_MS);
     sql_wait(conn, WAIT_MS, "select failing_since is null from rowbell.subscription_state");
-    sql_wait(conn, 20000, "select count(*) = 200 from rowbell.attempts where class = 'delivered'");
+    sql_wait(conn, HANG_MS, "select count(*) = 200 from rowbell.attempts where class = 'delivered'");
     int count = receiver_count(receiver), in_first_second = 0;
     for (int i = before; i < count; i++)
         in_first_second += gap_ms(receiver, before, i) < 1000;
@@ -194,7 +194,7 @@ START_TEST(ordered_keeps_the_order_of_each_subject) {
     receiver_wait(receiver, 20, WAIT_MS);
     daemon_signal(first, SIGKILL);
     start(webhook_only);
-    sql_wait(conn, 20000, "select count(*) = 60 from rowbell.attempts where class = 'delivered'");
+    sql_wait(conn, HANG_MS, "select count(*) = 60 from rowbell.attempts where class = 'delivered'");
     in_order(receiver, "a/1");
     in_order(receiver, "a/2");
     ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs_waiting"), 0);

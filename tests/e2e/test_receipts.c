@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 15000, CAP = 64 };
+enum { WAIT_MS = HANG_MS, CAP = 64 };
 
 static PGconn *fresh(void) {
     fixture_database();

@@ -107,7 +107,7 @@ START_TEST(no_process_reads_a_planted_record) {
     sql_run(hostile, planted_records);
     sql_run(hostile, "grant select on rowbell.migrations to public");
     struct daemon *daemon = daemon_start(processes[_i][0], processes[_i] + 1);
-    ck_assert_int_eq(daemon_wait_exit(daemon, 60000), 4);
+    ck_assert_int_eq(daemon_wait_exit(daemon, HANG_MS), 4);
     expect_text(daemon->log, "belongs to");
     expect_no_loot();
 }
