@@ -53,5 +53,11 @@ char *db_session_settings_sql(const struct db_conn_options *options, bool pooled
                       settings[i].value ? settings[i].value : buffer_cstr(&value), pooled ? "true" : "false");
     }
     buffer_free(&value);
+    // Of 17, and an error before. Each of our transactions is bounded by the timeouts above.
+    buffer_format(
+        &sql,
+        ", case when pg_catalog.current_setting('server_version_num')::int OPERATOR(pg_catalog.>=) 170000 then "
+        "pg_catalog.set_config('transaction_timeout', '0', %s) end",
+        pooled ? "true" : "false");
     return sql.bytes;
 }

@@ -85,7 +85,8 @@ bool schema_version_check(const PGresult *result, const struct error *sql_error,
         return error_wrap(ret_error, "read the version of the schema");
     }
     if (PQntuples(result) != 1 || PQgetisnull(result, 0, 0))
-        return error_set(ret_error, ERROR_SCHEMA, "%s", unreadable[0].text);
+        return error_set(ret_error, ERROR_SCHEMA,
+                         "rowbell.migrations is empty, as after a dump without data was loaded: run `rowbell migrate`");
     int version = atoi(PQgetvalue(result, 0, 0));
     int compatible_from = atoi(PQgetvalue(result, 0, 1)); // "" (NULL) is 0: any program
     if (compatible_from > SCHEMA_VERSION)

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 // The newest table migration that this build knows: the number of migrations/NNNN_*.sql compiled in.
-#define SCHEMA_VERSION 13
+#define SCHEMA_VERSION 15
 
 // Runs before any statement that names an object of the schema, in the same batch or script: it fails where the schema
 // is missing, or belongs to somebody whose code must not run with the rights of this login; and, with SCHEMA_IS_DISTURBED,

@@ -228,14 +228,14 @@ START_TEST(shards_are_spread_and_taken_over) { // G9
     sql_wait(conn, WAIT_MS, NO_JOBS);
     ck_assert_int_eq(receiver_count(receiver), 160);
     daemon_signal(second, SIGKILL);
-    wait_shards(conn, "32 32", 5000);
+    wait_shards(conn, "32 32", HANG_MS);
     for (int i = 0; i < 8; i++)
         queue(conn, subscriptions[i], 5);
     sql_wait(conn, WAIT_MS, NO_JOBS);
     ck_assert_int_eq(receiver_count(receiver), 200);
     ck_assert_int_eq(distinct_ids(receiver), 200);
     stop(third);
-    wait_shards(conn, "64", 5000);
+    wait_shards(conn, "64", HANG_MS);
     stop(first);
 }
 END_TEST
@@ -262,7 +262,7 @@ START_TEST(a_stopped_owner_is_replaced_and_claims_no_more) {
     daemon_signal(first, SIGSTOP);
     struct daemon *second = start(webhook_only);
     queue(conn, subscription, 10);
-    receiver_wait(receiver, 10, 20000); // idle_session_timeout is 10 s
+    receiver_wait(receiver, 10, HANG_MS); // idle_session_timeout is 10 s
     wait_shards(conn, "64", WAIT_MS);
     daemon_signal(first, SIGCONT);
     queue(conn, subscription, 10);

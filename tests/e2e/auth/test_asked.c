@@ -96,7 +96,7 @@ START_TEST(what_the_application_admits_ends) {
     app_answer(200, "{\"scopes\":[\"acme\"],\"expires_in\":1}");
     struct sse_client *client = open_as(&gateway, "/events", "X: y\r\n");
     ck_assert_int_eq(status_of(client), 200);
-    wait_closed(client, 5000);
+    wait_closed(client, HANG_MS);
     ck_assert(has(client, "retry: "));
     app_answer(401, "");
     ck_assert_int_eq(status_of(open_as(&gateway, "/events", "Last-Event-ID: 1\r\n")), 401);
@@ -113,7 +113,7 @@ START_TEST(a_gateway_ends_in_time_while_the_application_is_silent) {
         ck_assert_uint_lt(clock_ms(), end);
     }
     daemon_signal(gateway.daemon, SIGTERM);
-    ck_assert_int_eq(daemon_wait_exit(gateway.daemon, 5000), 0);
+    ck_assert_int_eq(daemon_wait_exit(gateway.daemon, HANG_MS), 0);
     check_come_again(client);
     app_stop();
 }
