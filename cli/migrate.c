@@ -41,6 +41,11 @@ static const char settings[] = "set local search_path = pg_catalog, pg_temp;\n"
                                "set local client_min_messages = warning;\n"
                                "set local statement_timeout = 0;\n"
                                "set local idle_in_transaction_session_timeout = 0;\n"
+                               "do $$ begin\n" // it is of 17, and an error before
+                               "  if current_setting('server_version_num')::int >= 170000 then\n"
+                               "    perform set_config('transaction_timeout', '0', true);\n"
+                               "  end if;\n"
+                               "end $$;\n"
                                "set local standard_conforming_strings = on;\n"
                                "set local transform_null_equals = off;\n"
                                "set local quote_all_identifiers = off;\n"
@@ -75,6 +80,8 @@ static bool step_runs(const struct migration_plan *plan, const struct migration_
     if (step->kind == MIGRATION_ROLES)
         return roles;
     return step->kind == MIGRATION_BOOTSTRAP || migration_plan_runs(plan, step, roles) ||
+           // Rights that somebody took away come back, although the file is applied already.
+           (step->kind == MIGRATION_GRANTS && roles) ||
            (step->state == MIGRATION_UNKNOWN && step->kind == MIGRATION_FUNCTIONS && plan->functions_pending);
 }
 

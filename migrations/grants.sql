@@ -49,7 +49,8 @@ grant execute on function rowbell.hold_jobs(int), rowbell.event_id(timestamptz, 
 grant execute on function rowbell.prune_events(bigint, bigint, int), rowbell.prune_attempts(bigint, int),
   rowbell.prune_stream_log(bigint, int) to rowbell_dispatcher;
 grant execute on function rowbell.prune_orphans(int), rowbell.disable_failing(bigint), rowbell.unblock_subjects(int),
-  rowbell.alert_backlog(bigint, bigint), rowbell.list_set_aside(bigint, int), rowbell.follow_failover() to rowbell_dispatcher;
+  rowbell.alert_backlog(bigint, bigint), rowbell.list_set_aside(bigint, int), rowbell.follow_failover(),
+  rowbell.housekeeping_result(text, text) to rowbell_dispatcher;
 grant select on rowbell.streams, rowbell.stream_log to rowbell_gateway;
 -- The keys of messages on Redis: who signs and who checks, nobody else.
 grant select on rowbell.stream_keys to rowbell_dispatcher, rowbell_gateway;
@@ -59,7 +60,7 @@ grant execute on function rowbell.receipt_status to rowbell_gateway, rowbell_ope
 -- People. Not: secrets, the values of headers and client keys (subscription_health shows settings without them), documents of indexes.
 grant select on rowbell.events, rowbell.events_set_aside, rowbell.event_types, rowbell.published, rowbell.routes, rowbell.jobs,
   rowbell.jobs_waiting, rowbell.job_states, rowbell.attempts, rowbell.streams, rowbell.stream_log, rowbell.subscription_state,
-  rowbell.subscription_health, rowbell.index_walks, rowbell.status to rowbell_operator;
+  rowbell.subscription_health, rowbell.index_walks, rowbell.status, rowbell.housekeeping to rowbell_operator;
 grant select (id, name, kind, state, types, scope, condition, condition_aside, "coalesce", ordered, created_at, owner, seal_id) on rowbell.subscriptions
   to rowbell_operator;
 grant select (subscription_id, name, key, scope, language, event_seq, indexed_at) on rowbell.search to rowbell_operator;

@@ -1,15 +1,10 @@
 // The relay's guarantees with the real program on real PostgreSQL: G2 nothing skipped, G3 fan-out exactly once.
 #include "tests/support/fixture.h"
-#include <arpa/inet.h>
-#include <fcntl.h>
+#include "tests/support/pgbouncer.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const char *const fast[] = {"--poll-ms", "20ms", NULL};
 #define ALL_FANNED "select count(*) = 0 from rowbell.events where fanned_out_at is null"
@@ -257,20 +252,22 @@ START_TEST(a_row_changed_between_snapshot_and_lock_is_fanned_out_once) { // G3: 
     PGconn *other = fixture_connect();
     bool conditions = _i == 1;
     // A policy that waits when the claim reads row 2: after its snapshot, before its lock. It applies to who is no
-    // owner, so the relay runs with the least rights that grants.sql gives it.
+    // owner, so the relay runs with the least rights that grants.sql gives it. It is there already: it would not start.
+    const char *url = fixture_login("rowbell_relay");
+    struct daemon *daemon =
+        daemon_start("rowbell-relay", (const char *const[]){"--poll-ms", "20ms", "--database-url", url, NULL});
+    daemon_wait_log(daemon, "relay_started", 10000);
+    if (conditions)
+        look_at_events(conn);
+    sql_run(other, "select pg_advisory_lock(4242)");
     sql_run(
         conn,
         "create function gate(k text) returns boolean language plpgsql as $$ begin if k = '2' then "
         "perform pg_advisory_lock_shared(4242); perform pg_advisory_unlock_shared(4242); end if; return true; end $$;"
-        "alter table rowbell.events enable row level security;"
-        "create policy gate on rowbell.events using (gate(key))");
-    sql_run(other, "select pg_advisory_lock(4242)");
-    const char *url = fixture_login("rowbell_relay");
-    daemon_start("rowbell-relay", (const char *const[]){"--poll-ms", "20ms", "--database-url", url, NULL});
-    if (conditions)
-        look_at_events(conn);
+        "alter table rowbell.events enable row level security, force row level security;"
+        "create policy gate on rowbell.events using (gate(key)) with check (true)");
     sql_run(conn, "insert into posts select i, 'x', null from generate_series(1, 3) i");
-    sql_wait(conn, 10000,
+    sql_wait(fixture_admin(), 10000,
              "select count(*) from pg_stat_activity where application_name = 'rowbell-relay' and wait_event_type = "
              "'Lock' and datname = current_database()");
     sql_run(other,
@@ -704,54 +701,12 @@ START_TEST(late_commits_below_the_mark_are_found) { // G2, under a held snapshot
 }
 END_TEST
 
-// A transaction pooler in front of the test's database; *ret_port is where it listens. It ends with the test.
-static void start_pooler(PGconn *conn, int *ret_port) {
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
-    ck_assert_int_eq(getsockname(listener, (struct sockaddr *)&address, &length), 0);
-    close(listener);
-    *ret_port = ntohs(address.sin_port);
-    char path[] = "/tmp/rowbell-pooler-XXXXXX";
-    int file = mkstemp(path);
-    ck_assert_int_ge(file, 0);
-    dprintf(file,
-            "[databases]\n* = host=%s port=%s user=%s%s%s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\n"
-            "auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\nunix_socket_dir =\n",
-            PQhost(conn), PQport(conn), PQuser(conn), *PQpass(conn) ? " password=" : "", PQpass(conn), *ret_port);
-    fchmod(file, 0644); // pgbouncer refuses to be root
-    close(file);
-    pid_t pid = fork();
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        int null = open("/dev/null", O_RDWR);
-        dup2(null, 1);
-        dup2(null, 2);
-        if (getuid() == 0)
-            execlp("setpriv", "setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--pdeathsig=KILL",
-                   "pgbouncer", path, NULL);
-        execlp("pgbouncer", "pgbouncer", path, NULL);
-        _exit(127);
-    }
-}
-
-static bool pooler_answers(void *arg) {
-    PGconn *conn = PQconnectdb(arg);
-    bool up = PQstatus(conn) == CONNECTION_OK;
-    PQfinish(conn);
-    return up;
-}
-
 START_TEST(behind_a_transaction_pooler_it_polls_says_so_and_leaves_no_lock) {
     PGconn *conn = fresh();
-    int port;
-    start_pooler(conn, &port);
-    char pooled[300], direct[300];
-    snprintf(pooled, sizeof pooled, "postgres://%s@127.0.0.1:%d/%s", PQuser(conn), port, PQdb(conn));
+    const char *pooled = pgbouncer_start("transaction", 2);
+    char direct[300];
     snprintf(direct, sizeof direct, "postgres://%s:%s@%s:%s/%s", PQuser(conn), PQpass(conn), PQhost(conn), PQport(conn),
              PQdb(conn));
-    wait_for(pooler_answers, pooled, 10000, "the pooler answers");
     // Told of a direct connection, everything works, and passes go through the pooler.
     struct daemon *daemon = daemon_start(
         "rowbell-relay", (const char *const[]){"--database-url", pooled, "--direct-database-url", direct, NULL});
@@ -760,7 +715,7 @@ START_TEST(behind_a_transaction_pooler_it_polls_says_so_and_leaves_no_lock) {
     sql_wait(conn, 10000, ALL_FANNED);
     daemon_signal(daemon, SIGTERM);
     ck_assert_int_eq(daemon_wait_exit(daemon, 5000), 0);
-    // Not told, LISTEN is swallowed: the probe finds out.
+    // Not told, it finds out.
     daemon = daemon_start("rowbell-relay", (const char *const[]){"--database-url", pooled, "--poll-ms", "50ms", NULL});
     daemon_wait_log(daemon, "listen_not_working", 20000);
     ck_assert_int_eq((int)relay_metric(daemon, "rowbell_listen_working"), 0);

@@ -396,46 +396,6 @@ START_TEST(a_foreign_partition_is_refused_and_named) {
 }
 END_TEST
 
-// ---- a guest's manners
-// ------------------------------------------------------------------------------------------------
-
-static const char *const locks_held = "select coalesce(string_agg(distinct mode, ' ' order by mode), 'none') from "
-                                      "pg_locks where relation = 'posts'::regclass";
-
-START_TEST(publish_never_stops_readers) {
-    fixture_database();
-    PGconn *admin = fixture_connect();
-    sql_run(admin, "create table posts (id int primary key, tenant text)");
-    sql_run(admin, "begin; select rowbell.publish('posts')");
-    ck_assert_str_eq(sql_text(admin, locks_held), "ShareRowExclusiveLock");
-    sql_run(admin, "commit; begin; select rowbell.publish('posts', scope => 'tenant')");
-    // New options are new functions; the triggers stay.
-    ck_assert_str_eq(sql_text(admin, locks_held), "none");
-    sql_run(admin, "commit; begin; select rowbell.publish('posts', scope => 'tenant')");
-    ck_assert_str_eq(sql_text(admin, locks_held), "none");
-    ck_assert_int_eq(
-        sql_int(admin, "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"), 0);
-    sql_run(admin, "commit; insert into posts values (1, 'a')");
-    ck_assert_str_eq(sql_text(admin, "select scope from rowbell.events"), "a");
-}
-END_TEST
-
-START_TEST(publish_gives_up_waiting_for_a_writer) {
-    fixture_database();
-    PGconn *admin = fixture_connect(), *writer = fixture_connect();
-    sql_run(admin, "create table posts (id int primary key)");
-    sql_run(writer, "begin; insert into posts values (1)");
-    ck_assert_str_eq(sql_error(admin, "select rowbell.publish('posts')"), "55P03");
-    ck_assert_str_eq(sql_text(admin, "show lock_timeout"), "0");
-    // Who has set a time of their own is followed.
-    sql_run(admin, "set lock_timeout = '10ms'");
-    ck_assert_str_eq(sql_error(admin, "select rowbell.publish('posts')"), "55P03");
-    sql_run(writer, "commit");
-    sql_run(admin, "select rowbell.publish('posts')");
-    ck_assert_str_eq(sql_text(admin, "show lock_timeout"), "10ms");
-}
-END_TEST
-
 START_TEST(a_drifted_table_is_named_with_the_command_that_mends_it) {
     fixture_database();
     PGconn *admin = fixture_connect();
@@ -505,8 +465,6 @@ static void add_tests(Suite *suite) {
                         (int)(sizeof settings / sizeof *settings));
     tcase_add_test(tcase, a_detached_partition_captures_nothing_and_is_written_as_before);
     tcase_add_test(tcase, a_foreign_partition_is_refused_and_named);
-    tcase_add_test(tcase, publish_never_stops_readers);
-    tcase_add_test(tcase, publish_gives_up_waiting_for_a_writer);
     tcase_add_test(tcase, a_drifted_table_is_named_with_the_command_that_mends_it);
     tcase_add_test(tcase, follow_ddl_fails_nobody_s_command);
     tcase_add_test(tcase, the_data_of_an_event_is_bounded);

@@ -295,7 +295,7 @@ static void deliver(struct world *world, int index, const char *text) {
     world->sent[index].done(world->sent[index].arg, &outcome);
 }
 
-static void refuse(struct world *world, int index) {
+static void answer_500(struct world *world, int index) {
     struct attempt_outcome outcome = {.verdict = VERDICT_RETRY, .class = CLASS_HTTP_5XX, .status = 500};
     world->sent[index].done(world->sent[index].arg, &outcome);
 }
@@ -496,7 +496,7 @@ START_TEST(retries_are_spread) { // what failed together is not tried again toge
     answer(world, 100, 3, 0);
     for (int i = 0; i < 3; i++) {
         chance = units[i];
-        refuse(world, i);
+        answer_500(world, i);
     }
     chance = -1;
     wait_round(world);
@@ -519,7 +519,7 @@ START_TEST(endpoints_are_probed_apart) { // nor are those that failed together
     wait_round(world);
     for (int i = 0; i < ENDPOINT_FAULTS; i++) {
         answer(world, 100 + i, 1, 0);
-        refuse(world, i);
+        answer_500(world, i);
         wait_round(world);
         ck_assert_int_eq(world->ends[0], 100 + i);
     }
