@@ -42,7 +42,7 @@ end $$;
 
 -- What is wrong with this installation, as the database can tell: one row a problem. `rowbell doctor` prints it.
 create or replace function rowbell.doctor() returns table (problem text, subject text, detail text, remedy text)
-language sql stable security definer set search_path = pg_catalog, pg_temp
+language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off
 begin atomic
   select 'table is gone', p.name, 'no table is known to be this one', format('delete from rowbell.published where id = %s, if it was dropped', p.id)
     from rowbell.published_tables() p
