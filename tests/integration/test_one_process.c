@@ -208,17 +208,32 @@ static void count_change(void *arg) {
     (*(int *)arg)++;
 }
 
+// A log that is up, and never anything else.
+static struct stream_listener redis_source;
+static void log_start(void *feed, const struct stream_listener *listener) {
+    redis_source = *listener;
+}
+static bool log_is_up(void *feed) {
+    return true;
+}
+static void log_read_keys(void *arg, stream_keys_done *done, void *done_arg) {
+    done(done_arg, &(struct stream_keys){0}, NULL);
+}
+static void log_close(void *feed) {
+}
+
 static struct stream_source redis_start_at(const char *url, int *changes) {
+    struct stream_source log = {.read_keys = log_read_keys, .start = log_start, .is_up = log_is_up, .close = log_close};
     uv_loop_init(&loop);
     metrics_init(metrics, GATEWAY_METRIC_COUNT);
-    source = source_memory_new(&loop, FIRST);
-    struct stream_source feed = source_redis_new(&loop, url, NULL, 1, source_memory_port(source));
+    struct stream_source feed = source_redis_new(&loop, url, NULL, 1, log);
     feed.start(feed.feed, &(struct stream_listener){.arg = changes,
                                                     .on_entry = ignore_entry,
                                                     .on_news = ignore_news,
                                                     .on_up = ignore_up,
                                                     .on_down = ignore_down,
                                                     .on_change = count_change});
+    redis_source.on_up(redis_source.arg, "installation");
     return feed;
 }
 
