@@ -1,6 +1,6 @@
 // The fifteen ways in which webhook systems broke elsewhere, each as a test with the real programs; the number is that
 // of the list that they come from. Here: 1 to 5, 7, 8, 13 to 15. In test_delivery.c: 6 sends_are_not_sequential, 9
-// a_resend_never_reuses_a_number_nor_uses_up_a_retry, 12 a_rate_is_spread_and_exact_while_owners_change. In
+// a_resend_never_reuses_a_number_nor_uses_up_a_retry, 12 a_rate_is_kept_while_owners_change. In
 // test_webhook_secrets.c: 10 and 11. Sizes are smaller than there where a test would take minutes; each says which.
 #include "common/clock.h"
 #include "common/db_conn.h"
