@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_DATABASES = 16, MAX_CONNECTIONS = 64, MAX_LOGINS = 8 };
+enum { MAX_DATABASES = 16, MAX_CONNECTIONS = 64, MAX_LOGINS = 16 };
 
 static char *databases[MAX_DATABASES]; // names
 static const char *urls[MAX_DATABASES];
