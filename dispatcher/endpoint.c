@@ -244,21 +244,31 @@ static size_t list_wants(struct endpoint_table *table, uint64_t shards, uint64_t
     HASH_FIND_INT(table->by_id, &table->last_served, endpoint);
     endpoint = endpoint && endpoint->hh.next ? endpoint->hh.next : table->by_id;
     for (size_t i = 0; i < endpoints; i++) {
-        slot_use_note(&endpoint->use, now_ms);
-        enum slot_class class = slot_use_class(&endpoint->use, now_ms);
+        double held_ms;
+        enum slot_class class = slot_use_note(&endpoint->use, now_ms, &held_ms);
         pool->held[class] += endpoint->in_flight;
         pool->bytes[class] += endpoint->bytes;
         int slots = slots_of(endpoint, shards, now_ms);
-        if (slots > 0 && !endpoint_waits_for_name(table, endpoint, now_ms)) {
+        if (slots > 0) {
             table->wanting[count] = endpoint;
-            table->wants[count++] = (struct slot_want){.class = class,
-                                                       .held_ms = slot_use_held_ms(&endpoint->use, now_ms),
-                                                       .holds = endpoint->in_flight,
-                                                       .wants = slots};
+            table->wants[count++] =
+                (struct slot_want){.class = class, .held_ms = held_ms, .holds = endpoint->in_flight, .wants = slots};
         }
         endpoint = endpoint->hh.next ? endpoint->hh.next : table->by_id;
     }
     return count;
+}
+
+// Of those that were granted slots, who waits for a name wants none. Only they are asked, since asking costs more than
+// sharing.
+static bool drop_waiting(struct endpoint_table *table, size_t wanting, uint64_t now_ms) {
+    bool any = false;
+    for (size_t i = 0; i < wanting; i++)
+        if (table->wants[i].granted > 0 && endpoint_waits_for_name(table, table->wanting[i], now_ms)) {
+            table->wants[i].wants = 0;
+            any = true;
+        }
+    return any;
 }
 
 static void claim_begin(struct endpoint *endpoint, int slots, uint64_t now_ms) {
@@ -280,7 +290,9 @@ size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int total,
     size_t wanting = list_wants(table, shards, now_ms, &pool), count = 0;
     if (wanting == 0 || room <= 0)
         return 0;
-    fair_share(&pool, room, table->wants, wanting);
+    do
+        fair_share(&pool, room, table->wants, wanting);
+    while (drop_waiting(table, wanting, now_ms));
     int first_served = 0;
     for (int holding = 0; holding < 2; holding++)
         for (size_t i = 0; i < wanting && count < most; i++) {

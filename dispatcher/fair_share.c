@@ -28,6 +28,8 @@ void slot_use_end(struct slot_use *use, uint64_t started_ms, uint64_t now_ms) {
 
 double slot_use_held_ms(const struct slot_use *use, uint64_t now_ms) {
     double ended_ms = use->held_s > 0 ? 1000 * use->held_s2 / use->held_s : 0;
+    if (use->running == 0)
+        return ended_ms;
     // The sums of the ages and of their squares are small, so they come out right although the parts wrap around. New
     // requests beside old ones do not make an endpoint look quick.
     uint64_t running = (uint64_t)use->running, ages = running * now_ms - use->started_sum;
@@ -36,14 +38,20 @@ double slot_use_held_ms(const struct slot_use *use, uint64_t now_ms) {
     return fmax(ended_ms, age_ms);
 }
 
-enum slot_class slot_use_class(const struct slot_use *use, uint64_t now_ms) {
-    if (use->aged || slot_use_held_ms(use, now_ms) > FAIR_SHARE_SLOW_MS)
+static enum slot_class class_of(const struct slot_use *use, double held_ms) {
+    if (use->aged || held_ms > FAIR_SHARE_SLOW_MS)
         return SLOT_SLOW;
     return use->held_s > 0 ? SLOT_QUICK : SLOT_UNKNOWN;
 }
 
-void slot_use_note(struct slot_use *use, uint64_t now_ms) {
-    use->aged = use->running > 0 && slot_use_class(use, now_ms) == SLOT_SLOW;
+enum slot_class slot_use_class(const struct slot_use *use, uint64_t now_ms) {
+    return class_of(use, slot_use_held_ms(use, now_ms));
+}
+
+enum slot_class slot_use_note(struct slot_use *use, uint64_t now_ms, double *ret_held_ms) {
+    *ret_held_ms = slot_use_held_ms(use, now_ms);
+    use->aged = use->running > 0 && class_of(use, *ret_held_ms) == SLOT_SLOW;
+    return class_of(use, *ret_held_ms);
 }
 
 static int least(int a, int b) {

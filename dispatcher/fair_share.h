@@ -37,8 +37,9 @@ double slot_use_held_ms(const struct slot_use *use, uint64_t now_ms);
 
 enum slot_class { SLOT_QUICK, SLOT_UNKNOWN, SLOT_SLOW, SLOT_CLASSES };
 enum slot_class slot_use_class(const struct slot_use *use, uint64_t now_ms);
-// Before slots are granted: what runs for too long now is not made to look quick by what begins beside it.
-void slot_use_note(struct slot_use *use, uint64_t now_ms);
+// Before slots are granted: what runs for too long now is not made to look quick by what begins beside it. Returns the
+// class and the held_ms that both rest on.
+enum slot_class slot_use_note(struct slot_use *use, uint64_t now_ms, double *ret_held_ms);
 
 struct slot_pool {
     int total;                  // of the process
@@ -50,7 +51,7 @@ struct slot_pool {
 struct slot_want {
     enum slot_class class;
     double held_ms;
-    int holds, wants; // wants: more than it holds, above 0
+    int holds, wants; // wants: more than it holds
     int granted;      // the answer
 };
 // Grants at most `room` slots. Where whole shares leave some over, wants are served in their order.

@@ -209,6 +209,9 @@ struct housekeeper *housekeeper_new(uv_loop_t *loop, const struct housekeeper_op
     self->timer.data = self;
     uv_timer_start(&self->timer, on_timer, TICK_MS, TICK_MS);
     self->conn = db_conn_new(loop, &(struct db_conn_options){.url = options->url,
+                                                             .direct_url = options->direct_url,
+                                                             .session = true,
+                                                             .writes = true,
                                                              .application_name = "rowbell-dispatcher-housekeeper",
                                                              .statement_timeout_ms = STEP_MS,
                                                              .idle_session_timeout_ms = IDLE_SESSION_MS,

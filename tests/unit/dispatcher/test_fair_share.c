@@ -35,8 +35,8 @@ static void step(struct neighbour *all, size_t count, uint64_t now_ms) {
     }
     for (size_t i = 0; i < count; i++) {
         struct neighbour *one = &all[i];
-        slot_use_note(&one->use, now_ms);
-        enum slot_class class = slot_use_class(&one->use, now_ms);
+        double held_ms;
+        enum slot_class class = slot_use_note(&one->use, now_ms, &held_ms);
         pool.held[class] += one->use.running;
         held += one->use.running;
         int slots = one->window - one->use.running;
@@ -45,8 +45,8 @@ static void step(struct neighbour *all, size_t count, uint64_t now_ms) {
         if (slots <= 0)
             continue;
         wanting[wanted] = one;
-        wants[wanted++] = (struct slot_want){
-            .class = class, .held_ms = slot_use_held_ms(&one->use, now_ms), .holds = one->use.running, .wants = slots};
+        wants[wanted++] =
+            (struct slot_want){.class = class, .held_ms = held_ms, .holds = one->use.running, .wants = slots};
     }
     fair_share(&pool, ROUND, wants, wanted);
     int granted = 0;
@@ -173,7 +173,8 @@ START_TEST(slowness_is_measured_by_slot_time_not_by_count) {
     ck_assert_int_eq(slot_use_class(&use, now + FAIR_SHARE_SLOW_MS), SLOT_QUICK);
     ck_assert_int_eq(slot_use_class(&use, now + FAIR_SHARE_SLOW_MS + 1), SLOT_SLOW);
     // New requests beside it do not hide it.
-    slot_use_note(&use, now + FAIR_SHARE_SLOW_MS + 1);
+    double held_ms;
+    slot_use_note(&use, now + FAIR_SHARE_SLOW_MS + 1, &held_ms);
     for (int i = 0; i < 20; i++)
         slot_use_begin(&use, now + FAIR_SHARE_SLOW_MS + 1);
     ck_assert_int_eq(slot_use_class(&use, now + FAIR_SHARE_SLOW_MS + 2), SLOT_SLOW);
