@@ -1,6 +1,7 @@
 // How endpoints are treated, with the real program: each way in which deliveries broke elsewhere is a test of its own,
 // named for what must not happen again.
 #include "tests/e2e/delivery.h"
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -556,6 +557,60 @@ START_TEST(the_look_for_events_of_older_relays_is_bounded) {
 }
 END_TEST
 
+struct chore {
+    struct daemon *daemon;
+    const char *name;
+    int64_t since; // 0: it does not fail
+};
+
+static bool is_failing_since(void *arg) {
+    const struct chore *chore = arg;
+    char url[64], line[128];
+    const char *metrics;
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/metrics", daemon_log_port(chore->daemon, "admin"));
+    ck_assert_int_eq(http_get(url, &metrics), 200);
+    snprintf(line, sizeof line, "rowbell_housekeeping_failing_since{chore=\"%s\"} ", chore->name);
+    const char *at = strstr(metrics, line);
+    return at && llabs((long long)strtod(at + strlen(line), NULL) - chore->since) <= 1;
+}
+
+static void wait_failing_since(struct daemon *daemon, const char *name, int64_t since) {
+    wait_for(is_failing_since, &(struct chore){daemon, name, since}, WAIT_MS, "the metric says since when it fails");
+}
+
+// A publication of all tables has our tables, too; who takes the replica identity from one stops its deletions.
+START_TEST(a_chore_that_fails_is_in_doctor_and_metrics_until_it_succeeds) {
+    PGconn *conn = fresh();
+    sql_run(conn, "alter table rowbell.attempts replica identity nothing; create publication everything for all tables;"
+                  "insert into rowbell.attempts (subscription_id, event_seq, attempt, started_at, class)"
+                  " values (1, 1, 1, now() - interval '90 days', 'delivered')");
+    struct daemon *first = start(webhook_only);
+    sql_wait(conn, WAIT_MS, "select count(*) from rowbell.housekeeping");
+    int64_t since = sql_int(conn, "select extract(epoch from failing_since)::bigint from rowbell.housekeeping");
+    ck_assert_str_eq(
+        sql_text(conn, "select concat_ws(' ', chore, failures, failed_at = failing_since) from rowbell.housekeeping"),
+        "attempts_pruned 1 t");
+    const char *found = sql_text(
+        conn, "select concat_ws('|', subject, detail) from rowbell.doctor() where problem = 'housekeeping fails'");
+    ck_assert_msg(strstr(found, "attempts_pruned|since ") && strstr(found, "replica identity"), "%s", found);
+    wait_failing_since(first, "attempts_pruned", since);
+    wait_failing_since(first, "stream_log_pruned", 0);
+    // Another housekeeper goes on from there: first it fails too, then all is well.
+    stop(first);
+    struct daemon *second = start(webhook_only);
+    wait_failing_since(second, "attempts_pruned", since);
+    sql_wait(conn, WAIT_MS, "select failures = 2 and failed_at > failing_since from rowbell.housekeeping");
+    stop(second);
+    sql_run(conn, "drop publication everything");
+    struct daemon *third = start(webhook_only);
+    sql_wait(conn, WAIT_MS, "select count(*) = 0 from rowbell.housekeeping");
+    wait_failing_since(third, "attempts_pruned", 0);
+    ck_assert_str_eq(sql_text(conn, "select problem from rowbell.doctor() where problem = 'housekeeping fails'"), "");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.attempts"), 0);
+    stop(third);
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *endpoint = suite_case(suite, "endpoint", 90);
     tcase_add_test(endpoint, a_rate_is_kept_while_owners_change);
@@ -575,6 +630,7 @@ static void add_tests(Suite *suite) {
     TCase *housekeeping = suite_case(suite, "housekeeping", 60);
     tcase_add_test(housekeeping, retention_takes_what_is_done_and_nothing_else);
     tcase_add_test(housekeeping, what_nobody_would_notice_is_noticed);
+    tcase_add_test(housekeeping, a_chore_that_fails_is_in_doctor_and_metrics_until_it_succeeds);
     tcase_add_test(housekeeping, what_an_older_relay_set_aside_is_retried_and_can_be_requeued);
     tcase_add_test(housekeeping, the_look_for_events_of_older_relays_is_bounded);
     TCase *crash = suite_case(suite, "crash", 60);

@@ -160,6 +160,28 @@ START_TEST(field_3_max_in_flight_holds_while_three_dispatchers_come_and_go) {
 }
 END_TEST
 
+// Its owner dies with all its slots in use. Whoever takes over sends nothing until those requests are surely over: the
+// claim that sends again is the one that books the four as lost.
+START_TEST(field_3_max_in_flight_holds_across_a_takeover) {
+    enum { LIMIT = 4, JOBS = 24 };
+    PGconn *conn = fresh();
+    struct receiver *receiver = receiver_start();
+    receiver_answer(receiver, 200, NULL, 60000);
+    queue(conn, webhook(conn, "w", receiver, ", \"max_in_flight\": 4"), JOBS);
+    struct daemon *owner = start(webhook_only);
+    receiver_wait(receiver, LIMIT, WAIT_MS);
+    daemon_signal(owner, SIGKILL);
+    ck_assert_int_eq(daemon_wait_exit(owner, WAIT_MS), 128 + SIGKILL);
+    receiver_answer(receiver, 200, NULL, 0);
+    start(webhook_only);
+    receiver_wait(receiver, LIMIT + 1, 60000);
+    ck_assert_int_eq(attempts(conn, "lost"), LIMIT);
+    sql_wait(conn, 60000, NO_JOBS);
+    ck_assert_int_eq(distinct_deliveries(receiver), JOBS);
+    ck_assert_int_eq(receiver_count(receiver), JOBS + LIMIT);
+}
+END_TEST
+
 START_TEST(field_3_concurrency_holds_for_the_process) {
     PGconn *conn = fresh();
     struct receiver *receiver = receiver_start();
@@ -575,6 +597,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(crash, field_1_killed_again_and_again_nothing_is_locked_for_longer_than_its_lease);
     tcase_add_test(crash, field_2_a_lease_shorter_than_the_request_is_refused);
     tcase_add_test(crash, field_3_max_in_flight_holds_while_three_dispatchers_come_and_go);
+    tcase_add_test(crash, field_3_max_in_flight_holds_across_a_takeover);
     tcase_add_test(crash, field_3_concurrency_holds_for_the_process);
     tcase_add_loop_test(crash, field_4_outcome_and_next_attempt_commit_together_or_the_same_id_is_sent_again, 0,
                         (int)(sizeof faults / sizeof *faults));

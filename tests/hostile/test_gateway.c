@@ -110,6 +110,12 @@ START_TEST(a_key_that_was_given_away_is_forgotten) {
     sql_run(db, "update rowbell.stream_keys set created_at = created_at - interval '1 hour' where id = "
                 "(select min(id) from rowbell.stream_keys)");
     ck_assert_int_eq(sql_int(db, "select rowbell.stream_signing_key()"), stolen.keys[0].id);
+    // The one before the one that signs is accepted no more from the next rotation on.
+    sql_run(db, "begin; update rowbell.stream_keys set created_at = created_at - interval '1 hour'");
+    sql_run(db, "select rowbell.rotate_stream_key()");
+    ck_assert_int_eq(sql_int(db, "select count(*) from rowbell.stream_keys"), 2);
+    ck_assert_int_gt(sql_int(db, "select min(id) from rowbell.stream_keys"), stolen.keys[0].id);
+    sql_run(db, "rollback");
     sql_run(db, "select rowbell.rotate_stream_key(true)");
     ck_assert_int_eq(sql_int(db, "select count(*) from rowbell.stream_keys"), 1);
     // Gateways read the keys every few seconds.
@@ -198,6 +204,19 @@ START_TEST(one_tenant_does_not_fill_the_gateway) {
     }
     ck_assert(is_told_to_wait(sse_open(gateway.port, "/events", "X-Rowbell-Scopes: tools, acme\r\n")));
     sse_wait(sse_open(gateway.port, "/events", "X-Rowbell-Scopes: acme\r\n"), "\nid: ", SOON_MS);
+}
+END_TEST
+
+// Else who asks often enough where there is no room is kept out where there is.
+START_TEST(what_is_refused_takes_no_place) {
+    fresh_database();
+    struct gateway gateway = gateway_start(WITH("--auth", "header", "--trusted-peer", "127.0.0.1", "--subject-header",
+                                                "X-User", "--max-per-scopes", "1", "--max-per-subject", "2"));
+    sse_wait(sse_open(gateway.port, "/events", "X-Rowbell-Scopes: acme\r\nX-User: bob\r\n"), "\nid: ", SOON_MS);
+    for (int i = 0; i < 3; i++) {
+        ck_assert(is_told_to_wait(sse_open(gateway.port, "/events", "X-Rowbell-Scopes: acme\r\nX-User: ann\r\n")));
+    }
+    sse_wait(sse_open(gateway.port, "/events", "X-Rowbell-Scopes: tools\r\nX-User: ann\r\n"), "\nid: ", SOON_MS);
 }
 END_TEST
 
@@ -331,6 +350,7 @@ static void add_tests(Suite *suite) {
     TCase *clients = suite_case(suite, "clients", 120);
     tcase_add_test(clients, one_user_does_not_fill_the_gateway);
     tcase_add_test(clients, one_tenant_does_not_fill_the_gateway);
+    tcase_add_test(clients, what_is_refused_takes_no_place);
     tcase_add_test(clients, one_address_does_not_fill_the_gateway);
     tcase_add_test(clients, one_user_does_not_take_every_place_to_wait_for_a_receipt);
     tcase_add_test(clients, heads_that_never_end_keep_nobody_out);

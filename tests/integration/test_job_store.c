@@ -207,6 +207,34 @@ START_TEST(a_claim_takes_what_is_free_in_order) {
 }
 END_TEST
 
+// Who has lost its shards, and does not know yet, comes second: what it finds free it may not take any more.
+START_TEST(a_job_that_was_claimed_meanwhile_is_not_claimed) {
+    struct bench *bench = open_bench();
+    queue(bench, "a", 3);
+    PGconn *owner = fixture_connect();
+    sql_run(owner,
+            "begin; update rowbell.jobs set lease_until = now() + interval '30 s', lease_token = 61, attempts = 1 "
+            "where event_seq = (select min(event_seq) from rowbell.jobs)");
+    struct job_claim one = claim_of(bench, "a", 3);
+    bench->answered = false;
+    bench->store->round(bench->store->arg, &(struct job_round){.claims = &one, .claim_count = 1, .token = 62},
+                        round_answered, bench);
+    uint64_t deadline = clock_ms() + 60000;
+    while (sql_int(bench->conn, "select count(*) from pg_stat_activity where datname = current_database() and "
+                                "wait_event_type = 'Lock'") == 0) {
+        ck_assert_msg(clock_ms() < deadline && !bench->answered, "it does not wait for the row");
+        uv_run(&bench->loop, UV_RUN_NOWAIT);
+    }
+    sql_run(owner, "commit");
+    turn_until(bench, &bench->answered);
+    ck_assert_uint_eq(bench->claimed_count, 2);
+    ck_assert_str_eq(sql_text(bench->conn, "select string_agg(lease_token || ' ' || attempts, ', ' order by event_seq) "
+                                           "from rowbell.jobs"),
+                     "61 1, 62 1, 62 1");
+    close_bench(bench);
+}
+END_TEST
+
 // Events of stored sizes, first those of a, then those of b; and jobs for them.
 static void queue_sizes(struct bench *bench, const char *name, const char *kibibytes) {
     char sql[700];
@@ -325,8 +353,8 @@ START_TEST(renewal_return_and_loss) {
     claim(bench, "a", 3, 41);
     sql_run(bench->conn, "update rowbell.jobs set lease_until = now() + interval '1 s'");
     struct job_ref renewals[] = {ref(bench, 0, 41), ref(bench, 1, 40)};
-    struct job_ref returned = ref(bench, 2, 41);
-    run(bench, (struct job_round){.renewals = renewals, .renewal_count = 2, .returns = &returned, .return_count = 1});
+    struct job_ref returned[] = {ref(bench, 2, 41), ref(bench, 0, 40)}; // the second: it is another's by now
+    run(bench, (struct job_round){.renewals = renewals, .renewal_count = 2, .returns = returned, .return_count = 2});
     ck_assert_uint_eq(bench->renewed_count, 1);
     ck_assert_int_eq(bench->renewed[0].event_seq, renewals[0].event_seq);
     ck_assert_int_eq(bench->renewed[0].token, 41);
@@ -390,6 +418,15 @@ START_TEST(due_jobs_return_and_inactive_ones_are_held) {
     turn_until(bench, &bench->answered);
     ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.jobs_waiting where state = 'held'"), 20);
     ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.jobs"), 3);
+    // What is in flight stays: if it were held, it would be sent again when the subscription is active.
+    claim(bench, "a", 2, 51);
+    sql_run(bench->conn, "update rowbell.subscriptions set state = 'paused' where name = 'a'");
+    inactive = id_of(bench, "a");
+    bench->answered = false;
+    bench->store->hold(bench->store->arg, &inactive, 1, hold_answered, bench);
+    turn_until(bench, &bench->answered);
+    ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.jobs where lease_token = 51"), 2);
+    ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.jobs"), 2);
     close_bench(bench);
 }
 END_TEST
@@ -535,6 +572,7 @@ END_TEST
 static void add_tests(Suite *suite) {
     TCase *rounds = suite_case(suite, "rounds", 60);
     tcase_add_test(rounds, a_claim_takes_what_is_free_in_order);
+    tcase_add_test(rounds, a_job_that_was_claimed_meanwhile_is_not_claimed);
     tcase_add_test(rounds, a_claim_is_bounded_by_bytes_and_always_brings_one);
     tcase_add_test(rounds, an_end_counts_only_with_its_lease);
     tcase_add_test(rounds, a_round_is_all_or_nothing);

@@ -4,6 +4,7 @@
 #include "dispatcher/sink_webhook.h"
 #include "tests/support/fixture.h"
 #include "tests/support/loop.h"
+#include "tests/support/script_server.h"
 #include "tests/support/tls_server.h"
 #include <check.h>
 #include <json-c/json.h>
@@ -343,6 +344,44 @@ START_TEST(answers_are_classified) {
         snprintf(text, sizeof text, "the receiver answered %d", answers[_i].status);
         ck_assert_str_eq(result.error, text);
     }
+    stop();
+}
+END_TEST
+
+// The status came, whatever becomes of the body.
+static const struct {
+    const char *answer;
+    enum script_then then;
+    int status;
+    enum verdict verdict;
+    enum attempt_class class;
+    uint64_t after_ms;
+} broken_bodies[] = {
+    {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort", THEN_CLOSE, 200, VERDICT_DELIVERED, CLASS_DELIVERED, 0},
+    {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n", THEN_RESET, 200, VERDICT_DELIVERED, CLASS_DELIVERED, 0},
+    {"HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nsho", THEN_CLOSE, 202, VERDICT_DELIVERED,
+     CLASS_DELIVERED, 0},
+    {"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", THEN_DRIP, 200, VERDICT_DELIVERED, CLASS_DELIVERED, 0},
+    {"HTTP/1.1 503 No\r\nRetry-After: 3\r\nContent-Length: 10\r\n\r\nshort", THEN_CLOSE, 503, VERDICT_RETRY,
+     CLASS_HTTP_5XX, 3000},
+    {"HTTP/1.1 422 No\r\nContent-Length: 10\r\n\r\n", THEN_RESET, 422, VERDICT_REJECTED, CLASS_HTTP_4XX, 0},
+};
+
+START_TEST(a_status_counts_though_its_body_breaks_off) {
+    start(false);
+    struct script_server server;
+    script_server_start(&server, &loop);
+    server.script = (struct script){.answer = broken_bodies[_i].answer, .then = broken_bodies[_i].then, .filler = "x"};
+    struct error error;
+    ck_assert_msg(
+        prepare(&error, "{\"url\":\"http://127.0.0.1:%d/\",\"allow_http\":true,\"deadline_ms\":300}", server.port),
+        "%s", error.text);
+    struct result result = send_delivery(&usual);
+    ck_assert_int_eq(result.outcome.status, broken_bodies[_i].status);
+    ck_assert_int_eq(result.outcome.verdict, broken_bodies[_i].verdict);
+    ck_assert_int_eq(result.outcome.class, broken_bodies[_i].class);
+    ck_assert_uint_eq(result.outcome.after_ms, broken_bodies[_i].after_ms);
+    uv_close((uv_handle_t *)&server.listener, NULL);
     stop();
 }
 END_TEST
@@ -706,6 +745,8 @@ static void add_tests(Suite *suite) {
     tcase_add_test(tcase, custom_headers_are_sent);
     tcase_add_test(tcase, other_signature_styles_are_a_setting);
     tcase_add_loop_test(tcase, answers_are_classified, 0, (int)(sizeof answers / sizeof *answers));
+    tcase_add_loop_test(tcase, a_status_counts_though_its_body_breaks_off, 0,
+                        (int)(sizeof broken_bodies / sizeof *broken_bodies));
     tcase_add_test(tcase, a_status_policy_is_a_setting);
     tcase_add_test(tcase, an_authority_of_its_own_is_trusted_by_that_subscription_alone);
     tcase_add_test(tcase, a_client_certificate_is_shown);

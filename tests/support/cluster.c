@@ -36,8 +36,14 @@ static void become_postgres(void) {
     }
 }
 
+// ROWBELL_PG_BIN: the server of another version (dev/lib.sh). It may have come without clients.
 static const char *program_path(const char *program) {
     static char directory[256];
+    const char *chosen = getenv("ROWBELL_PG_BIN");
+    char *path = NULL;
+    if (chosen && asprintf(&path, "%s/%s", chosen, program) > 0 && access(path, X_OK) == 0)
+        return support_keep(path);
+    free(path);
     if (directory[0] == '\0') {
         FILE *pipe = popen("pg_config --bindir", "r");
         ck_assert_ptr_nonnull(pipe);
@@ -45,7 +51,6 @@ static const char *program_path(const char *program) {
         pclose(pipe);
         directory[strcspn(directory, "\n")] = '\0';
     }
-    char *path = NULL;
     ck_assert_int_gt(asprintf(&path, "%s/%s", directory, program), 0);
     return support_keep(path);
 }

@@ -3,6 +3,10 @@
 // `dev/test` starts one PostgreSQL and one Redis and sets ROWBELL_TEST_PG (a superuser URL without a database name),
 // ROWBELL_TEST_REDIS (redis://...) and ROWBELL_TEST_BIN (the build directory). Every function fails the test
 // (ck_abort_msg) when it cannot do what it says.
+//
+// Suites that install, publish or change anything run three times (tests/meson.build): as a superuser, as a login that
+// owns its databases and is nothing more (the shape of hosted PostgreSQL), and as such a login on a server without
+// roles of ours, with `migrate --no-roles`. What needs a superuser there is done by fixture_admin.
 #pragma once
 #include <check.h>
 #include <libpq-fe.h>
@@ -17,9 +21,12 @@ enum { HANG_MS = 60000 };
 const char *fixture_database(void);
 const char *fixture_empty_database(void); // not migrated
 const char *fixture_redis(void); // a database number of its own is not enough for pub/sub: channels are by installation
-PGconn *fixture_connect(void);   // blocking, superuser, on the newest fixture_database; closed by fixture_close
+PGconn *fixture_connect(void);   // blocking, on the newest fixture_database, whose owner it is; closed by fixture_close
+PGconn *fixture_admin(void);     // the same as a superuser, whoever owns the database
+bool fixture_is_superuser(void); // fixture_connect is one
+bool fixture_has_roles(void);    // false: the schema was made with --no-roles
 // A URL of the newest fixture_database for a login of its own that has this role's rights and no others
-// ("rowbell_relay").
+// ("rowbell_relay"). Without roles: for the owner, since then one login does everything.
 const char *fixture_login(const char *role);
 void fixture_close(void); // teardown: kills daemons, closes connections, drops databases
 

@@ -9,9 +9,18 @@ static const struct db_statement settings = {
     "current_setting('statement_timeout'), current_setting('lock_timeout'), "
     "current_setting('idle_in_transaction_session_timeout'), current_setting('jit'), current_setting('search_path'), "
     "current_setting('timezone'), current_setting('datestyle'), current_setting('client_min_messages'), "
-    "current_setting('standard_conforming_strings'), current_setting('bytea_output'))"};
+    "current_setting('standard_conforming_strings'), current_setting('bytea_output'), "
+    "coalesce(current_setting('transaction_timeout', true), '0'))"};
 static const char settings_expected[] =
-    "read committed|on|30s|10s|5s|off|pg_catalog, pg_temp|UTC|ISO, MDY|warning|on|hex";
+    "read committed|on|30s|10s|5s|off|pg_catalog, pg_temp|UTC|ISO, MDY|warning|on|hex|0";
+
+// It exists since PostgreSQL 17.
+static void set_transaction_timeout(PGconn *pg) {
+    char sql[200];
+    snprintf(sql, sizeof sql, "alter database %s set transaction_timeout = '1h'", PQdb(pg));
+    if (PQserverVersion(pg) >= 170000)
+        sql_run(pg, sql);
+}
 
 START_TEST(session_does_not_depend_on_the_database) {
     PGconn *pg = open_database();
@@ -22,6 +31,7 @@ START_TEST(session_does_not_depend_on_the_database) {
         "%s set default_transaction_isolation = serializable; alter database %s set timezone = 'Asia/Tokyo'",
         PQdb(pg), PQdb(pg), PQdb(pg), PQdb(pg));
     sql_run(pg, sql);
+    set_transaction_timeout(pg);
     struct probe probe = {0};
     probe_up(&probe, database_url);
     ck_assert_str_eq(ask_text(&probe, &settings, NULL), settings_expected);
@@ -31,7 +41,7 @@ END_TEST
 
 START_TEST(pooled_batches_bring_their_settings_and_leave_none) {
     static const struct db_statement prepared = {"test_prepared", "select count(*) from pg_prepared_statements"};
-    open_database();
+    set_transaction_timeout(open_database());
     struct probe probe = {0};
     struct db_conn_options options = options_for(&probe, database_url);
     options.pooled = true;

@@ -79,6 +79,16 @@ static void answer_half(SSL *ssl) {
     shutdown(SSL_get_fd(ssl), SHUT_RDWR);
 }
 
+static void answer_half_a_chunk(SSL *ssl) {
+    tls_write(ssl, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
+    shutdown(SSL_get_fd(ssl), SHUT_RDWR);
+}
+
+static void answer_and_vanish(SSL *ssl) {
+    tls_write(ssl, OK_EMPTY);
+    shutdown(SSL_get_fd(ssl), SHUT_RDWR);
+}
+
 static void answer_to_the_end(SSL *ssl) {
     tls_write(ssl, "HTTP/1.1 200 OK\r\n\r\nhello");
     SSL_shutdown(ssl);
@@ -99,9 +109,13 @@ static const struct {
     {answer_and_say_goodbye, 0, HTTP_OK, 2},
     {answer_twice, 0, HTTP_OK, 2},
     {answer_in_records, 0, HTTP_OK, 1},
-    {answer_half, 0, HTTP_BAD_ANSWER, 2},
+    {answer_half, 0, HTTP_OK, 2}, // the body is not asked for
+    {answer_half_a_chunk, 0, HTTP_OK, 2},
+    {answer_and_vanish, 0, HTTP_OK, 2},
+    {answer_and_vanish, TLS1_2_VERSION, HTTP_OK, 2},
     {answer_to_the_end, 0, HTTP_OK, 2},
-    {answer_truncated, 0, HTTP_OK, 2}, // libcurl forgives it; the status is what counts
+    {answer_truncated, 0, HTTP_OK, 2}, // the status is what counts
+    {answer_truncated, TLS1_2_VERSION, HTTP_OK, 2},
     {answer_and_say_goodbye, TLS1_2_VERSION, HTTP_OK, 2},
     {answer_twice, TLS1_2_VERSION, HTTP_OK, 2},
 };
