@@ -84,13 +84,15 @@ return (select string_agg(format('rowbell.%I()', 'capture_' || published_id || '
 -- True where the statements of a table are those of a published one: it is that table, its partition or its child. A trigger stays on
 -- a partition that was detached; it captures nothing there.
 create or replace function rowbell.capture_covers(published_id int, relation oid) returns boolean
-language sql stable
-begin atomic
-  with recursive above as (
-    select relation as relation
-    union select i.inhparent from pg_inherits i join above a on i.inhrelid = a.relation and not i.inhdetachpending)
-  select exists (select from rowbell.published_tables() p join above a on a.relation = p.relation where p.id = published_id);
-end;
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+begin
+  return (
+    with recursive above as (
+      select relation as relation
+      union select i.inhparent from pg_inherits i join above a on i.inhrelid = a.relation where not i.inhdetachpending)
+    select exists (select from rowbell.published_tables() p join above a on a.relation = p.relation where p.id = published_id));
+end $$;
 
 -- The body of the function for one kind of statement.
 create or replace function rowbell.capture_body(p rowbell.published, op text) returns text
