@@ -12,7 +12,8 @@ grant select on rowbell.caller to public;
 grant usage on sequence rowbell.lastval to public;
 -- These compute, read the catalog, lock with the caller's rights, or tell of the caller's own transaction and tables; triggers of follow_ddl run as whoever alters a table.
 grant execute on function rowbell.event_id, rowbell.event_seq, rowbell.receipt, rowbell.publish_triggers, rowbell.publish_relations,
-  rowbell.published_now, rowbell.follow_ddl, rowbell.lock_gently, rowbell.lastval_kept, rowbell.keeps_lastval, rowbell.raise_sequences to public;
+  rowbell.published_now, rowbell.published_parts, rowbell.follow_tables, rowbell.follow_ddl, rowbell.lock_gently, rowbell.lastval_kept,
+  rowbell.keeps_lastval, rowbell.raise_sequences to public;
 
 -- Some hosts have an event trigger that puts row security on each new table. What verify.sql found it on was refused, so this is only
 -- on tables that were made just now.
