@@ -19,7 +19,7 @@ packages_for() {
         if package_known libllhttp-dev; then echo libllhttp-dev; else echo node-llhttp; fi # after lists_need
         ;;
     run) printf '%s\n' postgresql redis-server curl util-linux ;;
-    test) printf '%s\n' pgbouncer faketime ;;
+    test) printf '%s\n' pgbouncer faketime php-cli php-pgsql ;;
     browser) printf '%s\n' nodejs npm chromium nginx-light ;;
     node) printf '%s\n' nodejs npm ;;
     bench_webhook) printf '%s\n' nginx-light ;;
