@@ -264,10 +264,10 @@ START_TEST(a_row_changed_between_snapshot_and_lock_is_fanned_out_once) { // G3: 
         conn,
         "create function gate(k text) returns boolean language plpgsql as $$ begin if k = '2' then "
         "perform pg_advisory_lock_shared(4242); perform pg_advisory_unlock_shared(4242); end if; return true; end $$;"
-        "alter table rowbell.events enable row level security;"
-        "create policy gate on rowbell.events using (gate(key))");
+        "alter table rowbell.events enable row level security, force row level security;"
+        "create policy gate on rowbell.events using (gate(key)) with check (true)");
     sql_run(conn, "insert into posts select i, 'x', null from generate_series(1, 3) i");
-    sql_wait(conn, 10000,
+    sql_wait(fixture_admin(), 10000,
              "select count(*) from pg_stat_activity where application_name = 'rowbell-relay' and wait_event_type = "
              "'Lock' and datname = current_database()");
     sql_run(other,
