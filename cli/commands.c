@@ -17,7 +17,8 @@ static const struct command_option publish_options[] = {
     {"key", "A,B", "unique columns that address a row, instead of the primary key"},
     {"name", "NAME", "the table's name on the wire, instead of its own"},
     {"no-webhook", NULL, "its events may not leave by webhook"},
-    {"capture", "rows|collection", "an event for each row, or one for each statement, which costs the same whatever it changes"},
+    {"capture", "rows|collection",
+     "an event for each row, or one for each statement, which costs the same whatever it changes"},
     {"lastval", "true|false", "keep lastval(); default: where a column takes numbers of a sequence"},
     {0},
 };

@@ -1,4 +1,5 @@
-// Sequences that are behind their tables, as after a logical switch-over: found and raised before an application's write fails.
+// Sequences that are behind their tables, as after a logical switch-over: found and raised before an application's
+// write fails.
 #include "tests/support/fixture.h"
 #include <stdio.h>
 #include <string.h>
@@ -6,16 +7,19 @@
 // Those of our schema, as the catalog has them.
 static const char *const sequences =
     "select string_agg(c.oid::regclass::text, ' ' order by c.oid) from pg_class c join pg_depend d on d.classid = "
-    "'pg_class'::regclass and d.objid = c.oid and d.deptype in ('i', 'a') and d.refobjsubid > 0 where c.relkind = 'S' and "
+    "'pg_class'::regclass and d.objid = c.oid and d.deptype in ('i', 'a') and d.refobjsubid > 0 where c.relkind = 'S' "
+    "and "
     "c.relnamespace = 'rowbell'::regnamespace";
 
 static PGconn *behind(void) {
     fixture_database();
     PGconn *conn = fixture_connect();
-    sql_run(conn, "create table t (id int primary key); select rowbell.publish('t'); insert into t select generate_series(1, 300);"
+    sql_run(conn, "create table t (id int primary key); select rowbell.publish('t'); insert into t select "
+                  "generate_series(1, 300);"
                   "select rowbell.add_webhook('w', 'https://example.com/', '{t.*}', all_scopes => true);"
                   "select rowbell.declare_type('a.b')");
-    PGresult *names = PQexec(conn, "select unnest('{events_seq,event_types_id,subscriptions_id,published_id,stream_keys_id}'::text[])");
+    PGresult *names = PQexec(
+        conn, "select unnest('{events_seq,event_types_id,subscriptions_id,published_id,stream_keys_id}'::text[])");
     for (int i = 0; i < PQntuples(names); i++) {
         char sql[100];
         snprintf(sql, sizeof sql, "alter sequence rowbell.%s_seq restart", PQgetvalue(names, i, 0));
@@ -27,19 +31,23 @@ static PGconn *behind(void) {
 
 // Everything that takes a number works, and no number is taken twice.
 static void expect_whole(PGconn *conn) {
-    sql_run(conn, "insert into t select generate_series(1001, 1400); select rowbell.record('a.b', 'x'); select "
-                  "rowbell.declare_type('c.d'); create table u (id int primary key); select rowbell.publish('u'); insert into u "
-                  "values (1); select rowbell.add_webhook('v', 'https://example.com/', '{*}', all_scopes => true)");
+    sql_run(
+        conn,
+        "insert into t select generate_series(1001, 1400); select rowbell.record('a.b', 'x'); select "
+        "rowbell.declare_type('c.d'); create table u (id int primary key); select rowbell.publish('u'); insert into u "
+        "values (1); select rowbell.add_webhook('v', 'https://example.com/', '{*}', all_scopes => true)");
     ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.events where xact is not null and seq > 300"), 402);
-    ck_assert_int_eq(sql_int(fixture_admin(), "select count(*) from rowbell.doctor() where problem = 'sequence is behind'"), 0);
+    ck_assert_int_eq(
+        sql_int(fixture_admin(), "select count(*) from rowbell.doctor() where problem = 'sequence is behind'"), 0);
 }
 
 START_TEST(doctor_names_each_and_the_function_raises_it) {
     PGconn *conn = behind();
     ck_assert_str_eq(sql_error(conn, "insert into t values (999)"), "23505");
     const char *known = sql_text(conn, sequences);
-    ck_assert_str_eq(sql_text(fixture_admin(), "select string_agg(subject, ' ' order by subject::regclass::oid) from rowbell.doctor() "
-                                               "where problem = 'sequence is behind'"),
+    ck_assert_str_eq(sql_text(fixture_admin(),
+                              "select string_agg(subject, ' ' order by subject::regclass::oid) from rowbell.doctor() "
+                              "where problem = 'sequence is behind'"),
                      known);
     // Anybody may, and nobody can lower one.
     PGconn *login = PQconnectdb(fixture_login("rowbell_gateway"));
@@ -58,12 +66,15 @@ END_TEST
 // What outlives events has their numbers, too.
 START_TEST(pruned_events_do_not_hide_it) {
     PGconn *conn = behind();
-    sql_run(conn, "insert into rowbell.attempts (subscription_id, event_seq, attempt, started_at, class) values (1, 5000, 1, now(), "
+    sql_run(conn, "insert into rowbell.attempts (subscription_id, event_seq, attempt, started_at, class) values (1, "
+                  "5000, 1, now(), "
                   "'delivered'); delete from rowbell.events; select rowbell.raise_sequences()");
     ck_assert_int_gt(sql_int(conn, "select last_value from rowbell.events_seq_seq"), 5000);
-    sql_run(conn, "delete from rowbell.attempts; alter sequence rowbell.events_seq_seq restart; insert into rowbell.stream_log "
-                  "(stream_id, position, prev, event_seq, name, key, op) select 1, l.position + 1, l.position, 7000, 't', '1', "
-                  "'update' from rowbell.stream_log l; select rowbell.raise_sequences()");
+    sql_run(
+        conn,
+        "delete from rowbell.attempts; alter sequence rowbell.events_seq_seq restart; insert into rowbell.stream_log "
+        "(stream_id, position, prev, event_seq, name, key, op) select 1, l.position + 1, l.position, 7000, 't', '1', "
+        "'update' from rowbell.stream_log l; select rowbell.raise_sequences()");
     ck_assert_int_gt(sql_int(conn, "select last_value from rowbell.events_seq_seq"), 7000);
 }
 END_TEST

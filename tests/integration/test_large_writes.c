@@ -15,25 +15,27 @@ static int64_t temp_bytes(PGconn *conn, const char *sql) {
 
 enum { ROWS = 20000, ROW_BYTES = 700 };
 
-// Two tables alike, of 14 MB; in `bare` nothing is captured, but PostgreSQL stores the changed rows as for a captured one.
+// Two tables alike, of 14 MB; in `bare` nothing is captured, but PostgreSQL stores the changed rows as for a captured
+// one.
 static PGconn *fresh(const char *options) {
     fixture_database();
     PGconn *conn = fixture_connect();
     char sql[1500];
-    snprintf(sql, sizeof sql,
-             "set work_mem = '64kB'; set max_parallel_workers_per_gather = 0;"
-             "create table big (id int primary key, tenant int, n int, body text);"
-             "insert into big select i, i %% 5, 0, repeat(md5(i::text), 20) from generate_series(1, %d) i;"
-             "create table bare (like big including all); insert into bare select * from big;"
-             "create function nothing() returns trigger language plpgsql as $$ begin return null; end $$;"
-             "create trigger i after insert on bare referencing new table as n for each statement execute function "
-             "nothing();"
-             "create trigger u after update on bare referencing old table as o new table as n for each statement execute "
-             "function nothing();"
-             "create trigger d after delete on bare referencing old table as o for each statement execute function "
-             "nothing();"
-             "vacuum analyze big",
-             ROWS);
+    snprintf(
+        sql, sizeof sql,
+        "set work_mem = '64kB'; set max_parallel_workers_per_gather = 0;"
+        "create table big (id int primary key, tenant int, n int, body text);"
+        "insert into big select i, i %% 5, 0, repeat(md5(i::text), 20) from generate_series(1, %d) i;"
+        "create table bare (like big including all); insert into bare select * from big;"
+        "create function nothing() returns trigger language plpgsql as $$ begin return null; end $$;"
+        "create trigger i after insert on bare referencing new table as n for each statement execute function "
+        "nothing();"
+        "create trigger u after update on bare referencing old table as o new table as n for each statement execute "
+        "function nothing();"
+        "create trigger d after delete on bare referencing old table as o for each statement execute function "
+        "nothing();"
+        "vacuum analyze big",
+        ROWS);
     // VACUUM is no part of a transaction.
     char *vacuum = strstr(sql, "vacuum analyze");
     *vacuum = '\0';
@@ -71,7 +73,8 @@ START_TEST(capture_stores_the_changed_rows_once) {
         ck_assert_msg(written - unavoidable < (int64_t)2 * ROWS * 300, "%s: %lld bytes instead of %lld", big,
                       (long long)written, (long long)unavoidable);
     }
-    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.events where key is not null and op = 'update'"), ROWS);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.events where key is not null and op = 'update'"),
+                     ROWS);
     ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.events where key is null"), 5);
 }
 END_TEST
@@ -80,11 +83,12 @@ END_TEST
 START_TEST(values_out_of_line_are_not_copied) {
     fixture_database();
     PGconn *conn = fixture_connect();
-    sql_run(conn, "set work_mem = '64kB'; create table docs (id int primary key, n int, body text); alter table docs alter "
-                  "body set storage external;"
-                  "insert into docs select i, 0, repeat(md5(i::text), 1500) from generate_series(1, 300) i;" // 14 MB
-                  "create table keyless (n int, body text); alter table keyless alter body set storage external;"
-                  "insert into keyless select n, body from docs; select rowbell.publish('docs'), rowbell.publish('keyless')");
+    sql_run(conn,
+            "set work_mem = '64kB'; create table docs (id int primary key, n int, body text); alter table docs alter "
+            "body set storage external;"
+            "insert into docs select i, 0, repeat(md5(i::text), 1500) from generate_series(1, 300) i;" // 14 MB
+            "create table keyless (n int, body text); alter table keyless alter body set storage external;"
+            "insert into keyless select n, body from docs; select rowbell.publish('docs'), rowbell.publish('keyless')");
     ck_assert_int_lt(temp_bytes(conn, "update docs set n = n + 1"), 1000000);
     ck_assert_int_lt(temp_bytes(conn, "update docs set n = n"), 1000000);
     ck_assert_int_lt(temp_bytes(conn, "update keyless set n = n + 1"), 1000000);
@@ -95,9 +99,10 @@ END_TEST
 
 START_TEST(a_collection_writes_no_temporary_files) {
     PGconn *conn = fresh(", capture => 'collection'"), *admin = fixture_admin();
-    ck_assert_int_eq(sql_int(conn, "select count(*) from pg_trigger where tgrelid = 'big'::regclass and (tgoldtable is not null "
-                                   "or tgnewtable is not null)"),
-                     0);
+    ck_assert_int_eq(
+        sql_int(conn, "select count(*) from pg_trigger where tgrelid = 'big'::regclass and (tgoldtable is not null "
+                      "or tgnewtable is not null)"),
+        0);
     ck_assert_int_eq(sql_int(conn, "select count(*) from pg_trigger where tgrelid = 'big'::regclass"), 4);
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
         char sql[300];
@@ -105,15 +110,18 @@ START_TEST(a_collection_writes_no_temporary_files) {
         ck_assert_msg(temp_bytes(conn, sql) == 0, "%s", sql);
     }
     // One event for each statement, to every scope.
-    ck_assert_str_eq(sql_text(conn, "select string_agg(concat_ws(' ', op, key, scope, subject), ', ' order by seq) from "
-                                    "rowbell.events"),
-                     "create * big, update * big, update * big, update * big, update * big, update * big, delete * big");
+    ck_assert_str_eq(
+        sql_text(conn, "select string_agg(concat_ws(' ', op, key, scope, subject), ', ' order by seq) from "
+                       "rowbell.events"),
+        "create * big, update * big, update * big, update * big, update * big, update * big, delete * big");
     // Not even where none may be written.
     sql_run(admin, "set temp_file_limit = 0; set work_mem = '64kB'");
-    sql_run(admin, "insert into big select i, 1, 1, repeat('x', 600) from generate_series(1, 5000) i; update big set n = 2; "
-                   "delete from big; truncate big");
+    sql_run(admin,
+            "insert into big select i, 1, 1, repeat('x', 600) from generate_series(1, 5000) i; update big set n = 2; "
+            "delete from big; truncate big");
     // As rows again.
-    sql_run(conn, "select rowbell.publish('big', scope => 'tenant'); truncate rowbell.events; insert into big values (1, 4, 1, 'x')");
+    sql_run(conn, "select rowbell.publish('big', scope => 'tenant'); truncate rowbell.events; insert into big values "
+                  "(1, 4, 1, 'x')");
     ck_assert_str_eq(sql_text(conn, "select concat_ws(' ', op, key, scope) from rowbell.events"), "create 1 4");
 }
 END_TEST
@@ -121,17 +129,22 @@ END_TEST
 START_TEST(a_collection_of_any_table) {
     fixture_database();
     PGconn *conn = fixture_connect();
-    sql_run(conn, "create table plain (id int primary key); create table keyless (n int);"
-                  "create table p (id int primary key) partition by range (id); create table p1 partition of p for values from "
-                  "(0) to (10); create table p2 partition of p for values from (10) to (20);"
-                  "select rowbell.publish(t::regclass, capture => 'collection') from unnest('{plain,keyless,p}'::text[]) t;"
-                  "insert into plain values (1); update keyless set n = 1; update p set id = 12 where id = 3; insert into p1 "
-                  "values (1); merge into p using (values (1)) v(i) on p.id = v.i when matched then delete; truncate p");
-    ck_assert_str_eq(sql_text(conn, "select string_agg(concat_ws(' ', subject, op, coalesce(key, '-'), coalesce(scope, '-')), ', ' order by seq) "
+    sql_run(
+        conn,
+        "create table plain (id int primary key); create table keyless (n int);"
+        "create table p (id int primary key) partition by range (id); create table p1 partition of p for values from "
+        "(0) to (10); create table p2 partition of p for values from (10) to (20);"
+        "select rowbell.publish(t::regclass, capture => 'collection') from unnest('{plain,keyless,p}'::text[]) t;"
+        "insert into plain values (1); update keyless set n = 1; update p set id = 12 where id = 3; insert into p1 "
+        "values (1); merge into p using (values (1)) v(i) on p.id = v.i when matched then delete; truncate p");
+    ck_assert_str_eq(sql_text(conn, "select string_agg(concat_ws(' ', subject, op, coalesce(key, '-'), coalesce(scope, "
+                                    "'-')), ', ' order by seq) "
                                     "from rowbell.events"),
                      "plain create - -, keyless update - -, p update - -, p create - -, p delete - -, p delete - -");
     ck_assert_str_eq(sql_error(conn, "select rowbell.publish('plain', capture => 'nothing')"), "22023");
-    sql_run(conn, "select rowbell.publish('plain', capture => 'rows'); truncate rowbell.events; insert into plain values (2)");
+    sql_run(
+        conn,
+        "select rowbell.publish('plain', capture => 'rows'); truncate rowbell.events; insert into plain values (2)");
     ck_assert_str_eq(sql_text(conn, "select key from rowbell.events"), "2");
     // What doctor says to run keeps the option.
     sql_run(conn, "alter table keyless disable trigger \"~rowbell_insert\"");
@@ -151,17 +164,23 @@ START_TEST(rows_that_are_not_in_one_order_are_found_by_their_keys) {
                   "insert into p select i, 1, 0 from generate_series(1, 1000) i; select rowbell.publish('p')");
     // The first row is lost on its way; each other one has the place of its neighbour.
     sql_run(conn, "update p set part = case id when 1 then 2 else 1 end, v = 1");
-    ck_assert_str_eq(sql_text(conn, "select string_agg(op || ' ' || n, ', ' order by op) from (select op, count(distinct key) n from "
-                                    "rowbell.events group by op) c"),
-                     "delete 1, update 999");
+    ck_assert_str_eq(
+        sql_text(conn,
+                 "select string_agg(op || ' ' || n, ', ' order by op) from (select op, count(distinct key) n from "
+                 "rowbell.events group by op) c"),
+        "delete 1, update 999");
     // Keys that are handed on.
-    sql_run(conn, "truncate rowbell.events; create table s (id int, v int); insert into s select i, i from generate_series(1, 100) i;"
-                  "alter table s add primary key (id); select rowbell.publish('s');"
-                  "alter table s drop constraint s_pkey; alter table s add primary key (id) deferrable initially deferred;"
-                  "begin; update s set id = id % 100 + 2; commit");
-    ck_assert_str_eq(sql_text(conn, "select string_agg(op || ' ' || n, ', ' order by op) from (select op, count(distinct key) n from "
-                                    "rowbell.events group by op) c"),
-                     "create 1, delete 1, update 99");
+    sql_run(conn,
+            "truncate rowbell.events; create table s (id int, v int); insert into s select i, i from "
+            "generate_series(1, 100) i;"
+            "alter table s add primary key (id); select rowbell.publish('s');"
+            "alter table s drop constraint s_pkey; alter table s add primary key (id) deferrable initially deferred;"
+            "begin; update s set id = id % 100 + 2; commit");
+    ck_assert_str_eq(
+        sql_text(conn,
+                 "select string_agg(op || ' ' || n, ', ' order by op) from (select op, count(distinct key) n from "
+                 "rowbell.events group by op) c"),
+        "create 1, delete 1, update 99");
 }
 END_TEST
 

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Every setting that a session or a role may have is tried: a boolean both ways, each word of an enumeration, the least and the
-// greatest number. Here are the texts, other numbers worth a try, and what is not tried, with the reason (value NULL).
+// Every setting that a session or a role may have is tried: a boolean both ways, each word of an enumeration, the least
+// and the greatest number. Here are the texts, other numbers worth a try, and what is not tried, with the reason (value
+// NULL).
 static const struct {
     const char *name, *value, *reason;
 } values[] = {
@@ -61,7 +62,8 @@ static const char *const tables =
     "create table i (id bigint generated always as identity primary key, n int);"
     "create table h (a int, tenant regtype);"
     "create table parted (id int, part int, n int, primary key (id, part)) partition by list (part);"
-    "create table parted1 partition of parted for values in (1); create table parted2 partition of parted for values in "
+    "create table parted1 partition of parted for values in (1); create table parted2 partition of parted for values "
+    "in "
     "(2);"
     "create table c (id int primary key, tenant text);"
     "create table \"Select\" (id int primary key);"
@@ -93,7 +95,8 @@ static const char *const writes[] = {
     "update public.p set gone = timestamptz '2026-12-01 00:00:00+00' where id < 3",
     "delete from public.p where id > 3",
     "insert into public.t values ('2026-12-01 12:34:56.789+00', 'P1M2DT3H', '\\x00ff'::bytea, "
-    "'pg_catalog.pg_class'::regclass, 12.5::numeric::money, 0.1::float8 + 0.2::float8, array['a', 'NULL', null]::text[])",
+    "'pg_catalog.pg_class'::regclass, 12.5::numeric::money, 0.1::float8 + 0.2::float8, array['a', 'NULL', "
+    "null]::text[])",
     "insert into public.t values ('2026-06-01 12:34:56+00', 'P1D', '\\x5c'::bytea, 'public.\"Select\"'::regclass, "
     "1::numeric::money, 1e20::float8, array[]::text[])",
     "update public.t set price = 7::numeric::money",
@@ -130,20 +133,21 @@ static void on_notice(void *arg, const PGresult *result) {
 // What the writes leave in the outbox, and how they end, for a session as it is when it logs in.
 static const char *events_of(PGconn *owner, const char *url, const char *what) {
     sql_run(fixture_admin(), "truncate public.p, public.t, public.h, public.parted, public.c; delete from public.i; "
-                   "alter table public.i alter id restart; truncate rowbell.events");
+                             "alter table public.i alter id restart; truncate rowbell.events");
     PGconn *conn = PQconnectdb(url);
     ck_assert_msg(PQstatus(conn) == CONNECTION_OK, "%s: %s", what, PQerrorMessage(conn));
     PQsetNoticeReceiver(conn, on_notice, NULL);
     for (int i = 0; i < WRITES; i++) {
         PGresult *result = PQexec(conn, writes[i]);
-        ck_assert_msg(PQresultStatus(result) == PGRES_COMMAND_OK || PQresultStatus(result) == PGRES_TUPLES_OK, "%s: %s\n%s",
-                      what, writes[i], PQresultErrorMessage(result));
+        ck_assert_msg(PQresultStatus(result) == PGRES_COMMAND_OK || PQresultStatus(result) == PGRES_TUPLES_OK,
+                      "%s: %s\n%s", what, writes[i], PQresultErrorMessage(result));
         PQclear(result);
     }
     PQfinish(conn);
-    return sql_text(owner, "select string_agg(concat_ws(' ', t.type, coalesce(e.scope, '-'), coalesce(e.key, '-'), e.subject, "
-                           "e.data), e'\\n' order by t.type, e.scope, e.key, e.subject, e.data::text) "
-                           "from rowbell.events e join rowbell.event_types t on t.id = e.type_id");
+    return sql_text(owner,
+                    "select string_agg(concat_ws(' ', t.type, coalesce(e.scope, '-'), coalesce(e.key, '-'), e.subject, "
+                    "e.data), e'\\n' order by t.type, e.scope, e.key, e.subject, e.data::text) "
+                    "from rowbell.events e join rowbell.event_types t on t.id = e.type_id");
 }
 
 // Each setting with each value that is tried, as name, value, whether it may talk; the texts come from the table above.
@@ -171,7 +175,8 @@ static void try_value(PGconn *owner, const char *url, const char *login, const c
     char sql[500];
     snprintf(what, sizeof what, "%s = %s", name, literal);
     // A list is a list of names.
-    bool list = strcmp(name, "search_path") == 0 || strcmp(name, "temp_tablespaces") == 0 || strcmp(name, "DateStyle") == 0;
+    bool list =
+        strcmp(name, "search_path") == 0 || strcmp(name, "temp_tablespaces") == 0 || strcmp(name, "DateStyle") == 0;
     snprintf(sql, sizeof sql, "alter role %s set %s = %s", login, name, list ? value : literal);
     PQfreemem(literal);
     sql_run(fixture_admin(), sql);
@@ -267,10 +272,12 @@ START_TEST(every_function_means_the_same) {
         {"select rowbell.add_webhook('v', 'https://0x7f000001/', '{*}', all_scopes => true)", "22023"},
         {"select rowbell.add_webhook('v', E'https://exa\\\\mple.com/', '{*}', all_scopes => true)", "22023"},
         {"select rowbell.add_webhook('v', 'https://example.com/', '{a b}', all_scopes => true)", "22023"},
-        {"select rowbell.add_webhook('v', 'https://example.com/', '{*}', all_scopes => true, options => '{\"condition\": "
+        {"select rowbell.add_webhook('v', 'https://example.com/', '{*}', all_scopes => true, options => "
+         "'{\"condition\": "
          "\"$.a like_regex \\\"^(a+)+$\\\"\"}')",
          "22023"},
-        {"select rowbell.add_webhook('v', 'https://example.com/', '{*}', all_scopes => true, options => '{\"condition\": "
+        {"select rowbell.add_webhook('v', 'https://example.com/', '{*}', all_scopes => true, options => "
+         "'{\"condition\": "
          "\"$.** == 1\"}')",
          "22023"},
         {"select rowbell.declare_type('a b')", "22023"},
@@ -291,11 +298,12 @@ END_TEST
 // A body in a string is read when it is first called, by the settings of that session.
 START_TEST(no_body_depends_on_how_strings_are_read) {
     fixture_database();
-    ck_assert_str_eq(sql_text(fixture_connect(),
-                              "select string_agg(p.oid::regprocedure::text, ', ') from pg_proc p where p.pronamespace = "
-                              "'rowbell'::regnamespace and p.prosqlbody is null and strpos(p.prosrc, chr(92)) > 0 and not "
-                              "coalesce(p.proconfig, '{}') @> '{standard_conforming_strings=on}'"),
-                     "");
+    ck_assert_str_eq(
+        sql_text(fixture_connect(),
+                 "select string_agg(p.oid::regprocedure::text, ', ') from pg_proc p where p.pronamespace = "
+                 "'rowbell'::regnamespace and p.prosqlbody is null and strpos(p.prosrc, chr(92)) > 0 and not "
+                 "coalesce(p.proconfig, '{}') @> '{standard_conforming_strings=on}'"),
+        "");
 }
 END_TEST
 
