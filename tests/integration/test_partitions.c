@@ -17,7 +17,7 @@ static const char *problems(PGconn *conn) {
     return sql_text(
         conn,
         "select coalesce(string_agg(distinct concat_ws(' ', problem, subject), ', '), 'none') from rowbell.doctor() "
-        "where problem not in ('no process', 'backlog')");
+        "where problem not in ('no process', 'backlog', 'prepared transactions may fail')");
 }
 
 // A tree with rows in p_1, p_2 and, two levels down, p_31; p_4 is empty.
@@ -124,7 +124,7 @@ START_TEST(what_is_not_followed_doctor_names) {
         sql_text(
             admin,
             "select string_agg(distinct problem || ' ' || subject, ', ') from rowbell.doctor() where problem not in "
-            "('no process', 'backlog')"),
+            "('no process', 'backlog', 'prepared transactions may fail')"),
         "triggers of a table that is not published public.child, triggers of a table that is not published "
         "public.old_1, triggers of a table that is not published public.p_2");
     sql_run(admin, "insert into filled values (46, 'x', 0); insert into p_1 values (3, 'x', 0)");
@@ -152,11 +152,11 @@ START_TEST(what_was_detached_rings_no_more) {
         sql_int(admin, "select count(*) from pg_trigger where tgname like '~rowbell%' and tgrelid in ('p_2'::regclass, "
                        "'p_3'::regclass, 'child'::regclass)"),
         _i == 1 ? 0 : 13);
-    // Back again, it rings.
+    // Back again, it rings; that p_3 went is told by now where nothing followed it.
     sql_run(admin, "alter table p attach partition p_2 for values from (10) to (20); select rowbell.publish('p', scope "
                    "=> 'tenant');"
                    "insert into p_2 values (13, 'a', 1)");
-    ck_assert_str_eq(told(admin), "create a 13");
+    ck_assert_str_eq(told(admin), _i == 1 ? "create a 13" : "delete * -, create a 13");
 }
 END_TEST
 
