@@ -62,8 +62,8 @@ START_TEST(publish_stops_no_reader_and_the_second_time_nobody) {
     PGconn *conn = fresh(tables[_i]);
     sql_run(conn, "begin; select rowbell.publish('posts')");
     const char *expected[] = {"posts ShareRowExclusiveLock",
-                              "posts ShareRowExclusiveLock, posts_1 ShareRowExclusiveLock, posts_2 "
-                              "ShareRowExclusiveLock",
+                              ("posts ShareRowExclusiveLock, posts_1 ShareRowExclusiveLock, posts_2 "
+                               "ShareRowExclusiveLock"),
                               "posts ShareRowExclusiveLock, posts_1 ShareRowExclusiveLock"};
     ck_assert_str_eq(sql_text(conn, strong_locks), expected[_i]);
     sql_run(conn, "commit; begin; select rowbell.publish('posts', scope => 'tenant')");
