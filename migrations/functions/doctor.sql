@@ -114,7 +114,10 @@ begin atomic
   select 'key is not unique', p.relation::regclass::text, array_to_string(p.key, ', '),
          'add a unique constraint on these columns, or publish with another key'
     from rowbell.published_tables() p
-   where p.relation is not null and cardinality(p.key) > 0 and not exists (
+   where p.relation is not null and cardinality(p.key) > 0
+     -- Renamed columns are told above.
+     and cardinality(p.key) = (select count(*) from pg_attribute a where a.attrelid = p.relation and a.attname = any (p.key) and not a.attisdropped)
+     and not exists (
      select from pg_index i where i.indrelid = p.relation and i.indisunique and i.indisvalid and i.indpred is null
       and (select array_agg(a.attname order by a.attname) from unnest(i.indkey::int2[]) k
              join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k)

@@ -284,7 +284,7 @@ declare
   arguments constant jsonb := jsonb_build_object('relation', relation::oid::bigint::text, 'scope', scope::text, 'soft_delete', soft_delete::text,
                                                  'watch', watch::text[], 'key', key::text[], 'name', name, 'webhook', webhook,
                                                  'capture', coalesce(capture, 'rows'), 'lastval', lastval);
-  theirs    constant text := current_setting('lock_timeout');
+  lock_timeout constant text := current_setting('lock_timeout');
   published jsonb;
   missing   text[];
   ddl       text;
@@ -316,7 +316,7 @@ begin
         using hint = 'Detach them, or publish the tables that hold rows here, to be told of rows.';
     end if;
   end if;
-  perform set_config('lock_timeout', theirs, true);   -- it would last as long as the caller's transaction
+  perform set_config('lock_timeout', lock_timeout, true);   -- a setting of a function outlives it
 end $$;
 
 -- unpublish, as far as it needs the schema's owner, in steps (arguments.step). look: which publication it is. remove: do it; its
@@ -342,7 +342,7 @@ end $$;
 create or replace function rowbell.unpublish(relation regclass) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-  theirs   constant text := current_setting('lock_timeout');
+  lock_timeout constant text := current_setting('lock_timeout');
   call     jsonb := jsonb_build_object('relation', relation::oid::bigint::text, 'step', 'look');
   found_id jsonb;
   targets  oid[];
@@ -371,7 +371,7 @@ begin
   if found_id is not null then
     insert into rowbell.calls (name, arguments) values ('unpublish', call || '{"step": "remove"}');
   end if;
-  perform set_config('lock_timeout', theirs, true);
+  perform set_config('lock_timeout', lock_timeout, true);
   return found_id is not null;
 end $$;
 

@@ -1,6 +1,7 @@
 // Partitions and children that come and go under a published table: what subscribers are told of the rows that come and
 // go with them, and that the host's commands never fail because of us.
 #include "tests/support/fixture.h"
+#include "tests/support/support.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ static const char *problems(PGconn *conn) {
     return sql_text(
         conn,
         "select coalesce(string_agg(distinct concat_ws(' ', problem, subject), ', '), 'none') from rowbell.doctor() "
-        "where problem not in ('no process', 'backlog')");
+        "where problem not in ('no process', 'backlog', 'prepared transactions may fail')");
 }
 
 // A tree with rows in p_1, p_2 and, two levels down, p_31; p_4 is empty.
@@ -124,7 +125,7 @@ START_TEST(what_is_not_followed_doctor_names) {
         sql_text(
             admin,
             "select string_agg(distinct problem || ' ' || subject, ', ') from rowbell.doctor() where problem not in "
-            "('no process', 'backlog')"),
+            "('no process', 'backlog', 'prepared transactions may fail')"),
         "triggers of a table that is not published public.child, triggers of a table that is not published "
         "public.old_1, triggers of a table that is not published public.p_2");
     sql_run(admin, "insert into filled values (46, 'x', 0); insert into p_1 values (3, 'x', 0)");
@@ -152,11 +153,11 @@ START_TEST(what_was_detached_rings_no_more) {
         sql_int(admin, "select count(*) from pg_trigger where tgname like '~rowbell%' and tgrelid in ('p_2'::regclass, "
                        "'p_3'::regclass, 'child'::regclass)"),
         _i == 1 ? 0 : 13);
-    // Back again, it rings.
+    // Back again, it rings; that p_3 went is told by now where nothing followed it.
     sql_run(admin, "alter table p attach partition p_2 for values from (10) to (20); select rowbell.publish('p', scope "
                    "=> 'tenant');"
                    "insert into p_2 values (13, 'a', 1)");
-    ck_assert_str_eq(told(admin), "create a 13");
+    ck_assert_str_eq(told(admin), _i == 1 ? "create a 13" : "delete * -, create a 13");
 }
 END_TEST
 
@@ -182,6 +183,20 @@ START_TEST(a_detachment_that_is_broken_off) {
 }
 END_TEST
 
+// Each statement is a transaction of its own: a walk begins when no older one runs, on the whole server.
+static void walk_until(PGconn *conn, const char *expected) {
+    static const char *const found = "select string_agg(key, ' ' order by key) from rowbell.search";
+    for (int i = 0; strcmp(sql_text(conn, found), expected) != 0; i++) {
+        ck_assert_msg(i < 20000, "%s is found, and not %s", sql_text(conn, found), expected);
+        sql_run(
+            conn,
+            "do $$ declare s int; e record; begin select id into s from rowbell.subscriptions where name = 'search';"
+            "for e in select seq from rowbell.events where key is null order by seq loop for step in 1 .. 9 loop "
+            "perform rowbell.index_walk_step(s, e.seq, 'p', 100); end loop; end loop; end $$");
+        support_pause();
+    }
+}
+
 // The rows of a partition that went are found no more.
 START_TEST(the_index_follows) {
     fixture_database();
@@ -190,21 +205,11 @@ START_TEST(the_index_follows) {
     sql_run(admin, tree);
     sql_run(admin,
             "select rowbell.add_index('search', '{p.*}', options => '{\"target\": \"postgres\"}', all_scopes => true)");
-    static const char *const walk =
-        "do $$ declare s int; e record; begin select id into s from rowbell.subscriptions where name = 'search';"
-        "for e in select seq from rowbell.events where key is null order by seq loop for step in 1 .. 9 loop "
-        "perform rowbell.index_walk_step(s, e.seq, 'p', 100); end loop; end loop; end $$";
-    static const char *const found = "select string_agg(key, ' ' order by key) from rowbell.search";
-    // Each statement is a transaction of its own: a walk begins when no older one runs.
-    for (int i = 0; i < 9; i++)
-        sql_run(admin, walk);
-    ck_assert_str_eq(sql_text(admin, found), "1 11 21 51");
+    walk_until(admin, "1 11 21 51");
     sql_run(admin, "alter table p detach partition p_2");
     sql_run(admin, "drop table elsewhere.p_6");
     sql_run(admin, "alter table p attach partition filled for values from (40) to (50)");
-    for (int i = 0; i < 9; i++)
-        sql_run(admin, walk);
-    ck_assert_str_eq(sql_text(admin, found), "1 21 45");
+    walk_until(admin, "1 21 45");
 }
 END_TEST
 
