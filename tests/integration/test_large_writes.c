@@ -48,25 +48,29 @@ static PGconn *fresh(const char *options) {
 }
 
 static const char *const statements[] = {
-    "insert into %s select id + 100000, tenant, n, body from %s",
-    "update %s set n = n + 1 where id < 100000",
-    "update %s set n = n where id < 100000",
-    "update %s set id = -id where id < 100000",
-    "update %s set tenant = tenant + 1",
-    "begin; set local rowbell.capture = 'collection'; update %s set n = 7; commit",
-    "delete from %s",
+    "insert into ? select id + 100000, tenant, n, body from ?",
+    "update ? set n = n + 1 where id < 100000",
+    "update ? set n = n where id < 100000",
+    "update ? set id = -id where id < 100000",
+    "update ? set tenant = tenant + 1",
+    "begin; set local rowbell.capture = 'collection'; update ? set n = 7; commit",
+    "delete from ?",
 };
 
-static void fill_in(char *sql, size_t size, const char *statement, const char *table) {
-    snprintf(sql, size, statement, table, table);
+// Puts the table in each place of a `?`.
+static void fill_in(char *sql, const char *statement, const char *table) {
+    char *end = sql;
+    for (const char *at = statement; *at != '\0'; at++)
+        end = *at == '?' ? stpcpy(end, table) : stpncpy(end, at, 1);
+    *end = '\0';
 }
 
 START_TEST(capture_stores_the_changed_rows_once) {
     PGconn *conn = fresh("");
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
         char bare[300], big[300];
-        fill_in(bare, sizeof bare, statements[i], "bare");
-        fill_in(big, sizeof big, statements[i], "big");
+        fill_in(bare, statements[i], "bare");
+        fill_in(big, statements[i], "big");
         int64_t unavoidable = temp_bytes(conn, bare), written = temp_bytes(conn, big);
         ck_assert_int_gt(unavoidable, (int64_t)ROWS * ROW_BYTES / 2);
         // Addresses, not rows: some 60 bytes each, a few times.
@@ -106,7 +110,7 @@ START_TEST(a_collection_writes_no_temporary_files) {
     ck_assert_int_eq(sql_int(conn, "select count(*) from pg_trigger where tgrelid = 'big'::regclass"), 4);
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
         char sql[300];
-        fill_in(sql, sizeof sql, statements[i], "big");
+        fill_in(sql, statements[i], "big");
         ck_assert_msg(temp_bytes(conn, sql) == 0, "%s", sql);
     }
     // One event for each statement, to every scope.
@@ -148,8 +152,8 @@ START_TEST(a_collection_of_any_table) {
     ck_assert_str_eq(sql_text(conn, "select key from rowbell.events"), "2");
     // What doctor says to run keeps the option.
     sql_run(conn, "alter table keyless disable trigger \"~rowbell_insert\"");
-    ck_assert_str_eq(sql_text(fixture_admin(), "select remedy from rowbell.doctor() where subject = 'keyless'"),
-                     "select rowbell.publish('keyless', name => 'keyless', capture => 'collection')");
+    ck_assert_str_eq(sql_text(fixture_admin(), "select remedy from rowbell.doctor() where subject = 'public.keyless'"),
+                     "select rowbell.publish('public.keyless', name => 'keyless', capture => 'collection')");
 }
 END_TEST
 

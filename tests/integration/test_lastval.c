@@ -25,12 +25,12 @@ static const char *const tables =
     "(tg_op); return null; end $$;"
     "create trigger to_orders after insert on noisy for each row execute function to_orders();"
     "create trigger to_audit after update on noisy for each statement execute function to_audit();"
-    "create function both(word text) returns bigint language plpgsql as $$ begin insert into orders (n) values (7); "
+    "create function write_both(word text) returns bigint language plpgsql as $$ begin insert into orders (n) values (7); "
     "update orders set n = 8; if word <> '' then perform rowbell.record('shop.opened', word); end if; return "
     "lastval(); end $$;"
     "create function fails() returns void language plpgsql as $$ begin begin insert into orders (n) values (9); raise "
     "division_by_zero; exception when division_by_zero then null; end; end $$;"
-    "grant usage on schema %1$s to public; grant all on all tables in schema %1$s to public; grant usage on all "
+    "grant usage on schema %1$s to public; grant all on all tables in schema %1$s to public; grant all on all "
     "sequences in schema %1$s to public;";
 
 static PGconn *login_connect(void) {
@@ -161,7 +161,7 @@ START_TEST(calls_leave_lastval_as_it_would_be) {
         "select rowbell.receipt()",
     };
     static const char *const owner_calls[] = {
-        "select rowbell.publish('plain.orders')",
+        "select rowbell.publish('plain.orders', name => 'other')",
         "select rowbell.add_webhook('w', 'https://example.com/w', '{shop.opened}', all_scopes => true)",
         "select rowbell.set_webhook('w', '{\"rate\": \"1/s\"}')",
         "select rowbell.remove_subscription('w')",
@@ -173,10 +173,10 @@ START_TEST(calls_leave_lastval_as_it_would_be) {
         ck_assert_msg(strcmp(lastval(conn), "1") == 0, "%s: lastval() is %s", calls[i], lastval(conn));
     }
     // In a function of the application, also one with other rights.
-    ck_assert_str_eq(sql_text(conn, "set search_path = told; select told.both('x')"), "2");
+    ck_assert_str_eq(sql_text(conn, "set search_path = told; select told.write_both('x')"), "2");
     ck_assert_str_eq(lastval(conn), "2");
-    sql_run(owner, "alter function told.both(text) security definer set search_path = told");
-    ck_assert_str_eq(sql_text(conn, "select told.both('')"), "3");
+    sql_run(owner, "alter function told.write_both(text) security definer set search_path = told");
+    ck_assert_str_eq(sql_text(conn, "select told.write_both('')"), "3");
     ck_assert_str_eq(lastval(conn), "3");
     sql_run(owner, "set search_path = public; insert into told.orders (n) values (1)");
     for (size_t i = 0; i < sizeof owner_calls / sizeof *owner_calls; i++) {
@@ -288,8 +288,8 @@ START_TEST(tables_without_numbers_keep_it_where_it_is_asked_for) {
     ck_assert_int_eq(sql_int(fixture_admin(), "select count(*) from rowbell.doctor() where problem like '%kept%'"), 0);
     // A number that comes later.
     sql_run(owner, "select rowbell.publish('a'); alter table a add n int generated always as identity");
-    ck_assert_str_eq(sql_text(fixture_admin(), "select remedy from rowbell.doctor() where subject = 'a'"),
-                     "select rowbell.publish('a', key => '{id}', name => 'a')");
+    ck_assert_str_eq(sql_text(fixture_admin(), "select remedy from rowbell.doctor() where subject = 'public.a'"),
+                     "select rowbell.publish('public.a', key => '{id}', name => 'a')");
 }
 END_TEST
 

@@ -18,7 +18,7 @@ static const struct {
     {"DateStyle", "German", NULL},
     {"DateStyle", "SQL, DMY", NULL},
     {"default_table_access_method", "heap", NULL},
-    {"default_tablespace", "nowhere", NULL},
+    {"default_tablespace", "pg_default", NULL},
     {"default_text_search_config", "german", NULL},
     {"dynamic_library_path", "/nowhere", NULL},
     {"extension_control_path", "/nowhere", NULL},
@@ -244,7 +244,6 @@ static const char *const meanings[] = {
     "default_transaction_isolation = 'serializable'",
     "jit_above_cost = 0",
     "check_function_bodies = off",
-    "default_tablespace = 'nowhere'",
 };
 
 START_TEST(every_function_means_the_same) {
