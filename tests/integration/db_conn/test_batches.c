@@ -201,6 +201,7 @@ void batches_tests(Suite *suite) {
     TCase *batches = loop_case(suite, "batches", 40);
     tcase_add_test(batches, batch_commits_together);
     tcase_add_test(batches, batch_with_an_error_leaves_nothing_and_does_not_touch_its_neighbours);
+    tcase_add_test(batches, an_error_of_the_commit_fails_the_batch);
     tcase_add_test(batches, many_batches_in_flight_are_answered_in_order);
     tcase_add_test(batches, parameters_null_empty_and_large);
     tcase_add_test(batches, empty_batch_is_answered);
