@@ -364,6 +364,7 @@ START_TEST(who_cannot_become_the_owner_is_told_the_grant) {
     for (size_t i = 0; i < 2; i++) {
         snprintf(url, sizeof url, "postgres://deploy@127.0.0.1:%d/%s", cluster_port(cluster), names[i]);
         expect_status(RUN("migrate", "--database-url", url), 1);
+        expect_text(err, "cannot become rowbell_owner");
         expect_text(err, options ? "grant rowbell_owner to deploy with set true" : "grant rowbell_owner to deploy");
     }
     sql_run(superuser, options ? "grant rowbell_owner to deploy with set true" : "grant rowbell_owner to deploy");
