@@ -324,7 +324,8 @@ static void result_arrived(struct db_conn *conn, struct db_batch *batch, PGresul
         return;
     }
     bool good = result_is_good(result);
-    int index = batch->settings_awaited ? -1 : batch->result_count;
+    // An error may also be of a batch's settings, or of the commit that comes after its last statement.
+    int index = batch->settings_awaited || batch->result_count == batch->step_count ? -1 : batch->result_count;
     if (!good && status != PGRES_FATAL_ERROR && status != PGRES_PIPELINE_ABORTED && status != PGRES_BAD_RESPONSE) {
         PQclear(result);
         conn_out_of_step(conn, PQresStatus(status));

@@ -62,8 +62,10 @@ logs = os.path.join(run, "logs")
 for name in sorted(os.listdir(logs))[:10] if failed else []:
     with open(os.path.join(logs, name), encoding="utf-8", errors="replace") as log:
         lines = log.read().strip().split("\n")
-    print(f"--- {name}, last {min(len(lines), 30)} lines")
-    print("\n".join(lines[-30:]))
+    report = next((i for i, line in enumerate(lines) if "ERROR: AddressSanitizer" in line or ": runtime error: " in line), None)
+    shown = lines[-30:] if report is None else lines[report : report + 30]
+    print(f"--- {name}, {'last ' if report is None else 'from the report of the sanitizer on, '}{len(shown)} lines")
+    print("\n".join(shown))
 
 if max(runs.values(), default=0) > 1:
     for (name, case), times in often.most_common():

@@ -33,10 +33,11 @@ static bool due(uint64_t at_ms, uint64_t now_ms) {
 
 // ---- Time
 
-static bool is_drained(const struct dispatcher *d) {
+static bool is_drained(struct dispatcher *d) {
     return d->up && d->surveyed && d->loaded && d->promoted && !d->settling && !d->in_round && !d->sending &&
            !d->ended && !d->confirming && !d->returns.count && !d->acks_alone && !d->quarantine.wanted &&
-           !waiting_any_held(d) && !endpoint_any_hungry(&d->endpoints, dispatcher_claimable(d), clock_ms());
+           !endpoint_any_held(&d->endpoints, dispatcher_claimable(d)) &&
+           !endpoint_any_hungry(&d->endpoints, dispatcher_claimable(d), clock_ms());
 }
 
 static void stop_check(struct dispatcher *d) {
@@ -89,7 +90,7 @@ static void timer_arm(struct dispatcher *d) {
         at_ms = sooner(at_ms, d->survey_at_ms);
         if (!d->promoting)
             at_ms = sooner(at_ms, d->promote_at_ms);
-        if (!d->releasing && waiting_any_held(d))
+        if (!d->releasing && endpoint_any_held(&d->endpoints, dispatcher_claimable(d)))
             at_ms = sooner(at_ms, now + POLL_MS);
         if (!d->in_round)
             at_ms = sooner(at_ms, endpoint_next_ms(&d->endpoints, dispatcher_claimable(d), now));

@@ -111,5 +111,4 @@ void ownership_survey(struct dispatcher *d); // shards, subscriptions, leases of
 // ---- waiting.c
 void waiting_survey(struct dispatcher *d, uint64_t now_ms);  // holds what is inactive, looks for what is held
 void waiting_release(struct dispatcher *d, uint64_t now_ms); // held jobs of subscriptions that are active again
-bool waiting_any_held(const struct dispatcher *d);
-void waiting_promote(struct dispatcher *d); // what is due becomes ready
+void waiting_promote(struct dispatcher *d);                  // what is due becomes ready

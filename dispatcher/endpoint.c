@@ -148,7 +148,9 @@ void endpoint_table_apply(struct endpoint_table *table, const struct subscriptio
     endpoint->row_version = memory_copy_text(change->version);
     endpoint->gone = false;
     endpoint->hungry = true;
-    endpoint->held = endpoint->version->active;
+    endpoint->held = false;
+    if (endpoint->version->active)
+        endpoint_hold(table, endpoint);
     endpoint->mark = 0;
     endpoint->look_at_ms = 0;
     endpoint->quiet_until_ms = change->pause_ms ? now_ms + change->pause_ms : 0;
@@ -242,8 +244,10 @@ static size_t list_wants(struct endpoint_table *table, uint64_t shards, uint64_t
     }
     struct endpoint *endpoint;
     HASH_FIND_INT(table->by_id, &table->last_served, endpoint);
-    endpoint = endpoint && endpoint->hh.next ? endpoint->hh.next : table->by_id;
     for (size_t i = 0; i < endpoints; i++) {
+        endpoint = endpoint && endpoint->hh.next ? endpoint->hh.next : table->by_id;
+        if (!endpoint->hungry && endpoint->in_flight == 0)
+            continue; // has no slot and wants none
         double held_ms;
         enum slot_class class = slot_use_note(&endpoint->use, now_ms, &held_ms);
         pool->held[class] += endpoint->in_flight;
@@ -254,7 +258,6 @@ static size_t list_wants(struct endpoint_table *table, uint64_t shards, uint64_t
             table->wants[count++] =
                 (struct slot_want){.class = class, .held_ms = held_ms, .holds = endpoint->in_flight, .wants = slots};
         }
-        endpoint = endpoint->hh.next ? endpoint->hh.next : table->by_id;
     }
     return count;
 }
@@ -286,9 +289,11 @@ static void claim_begin(struct endpoint *endpoint, int slots, uint64_t now_ms) {
 
 size_t endpoint_choose(struct endpoint_table *table, uint64_t shards, int total, int room, uint64_t now_ms,
                        struct job_claim *ret_claims, size_t most) {
+    if (room <= 0)
+        return 0;
     struct slot_pool pool = {.total = total, .bytes_most = (size_t)total * ENDPOINT_JOB_BYTES};
     size_t wanting = list_wants(table, shards, now_ms, &pool), count = 0;
-    if (wanting == 0 || room <= 0)
+    if (wanting == 0)
         return 0;
     do
         fair_share(&pool, room, table->wants, wanting);
@@ -337,6 +342,21 @@ void endpoint_answered(struct endpoint *endpoint, uint64_t claimed_ms, uint64_t 
         pace_ramp_take(&endpoint->ramp, endpoint->got);
     if (endpoint->got >= endpoint->claim.slots) // it got all it asked for, so it may have more
         endpoint->hungry = true;
+}
+
+void endpoint_hold(struct endpoint_table *table, struct endpoint *endpoint) {
+    endpoint->held = true;
+    table->held_shards |= shard_bit(shard_of(endpoint->id));
+}
+
+bool endpoint_any_held(struct endpoint_table *table, uint64_t shards) {
+    if (!(table->held_shards & shards)) // asked in every turn of the loop: nearly always none is
+        return false;
+    table->held_shards = 0;
+    for (const struct endpoint *endpoint = table->by_id; endpoint; endpoint = endpoint->hh.next)
+        if (endpoint->held && !endpoint->gone && endpoint->version->active)
+            table->held_shards |= shard_bit(shard_of(endpoint->id));
+    return table->held_shards & shards;
 }
 
 int endpoint_may_release(struct endpoint *endpoint, uint64_t now_ms, int most) {

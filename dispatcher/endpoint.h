@@ -95,6 +95,7 @@ struct endpoint_table {
     struct endpoint *by_id;
     const struct sink *sink; // borrows
     int last_served;         // id; the next claim begins after it
+    uint64_t held_shards;    // outside of these no endpoint is held
     // Of endpoint_choose, kept for their memory.
     struct slot_want *wants;
     struct endpoint **wanting;
@@ -123,6 +124,10 @@ bool endpoint_waits_for_name(const struct endpoint_table *table, struct endpoint
 // The claim of endpoint_choose, made at claimed_ms, is answered: each job it gave, then that it was all.
 void endpoint_took(struct endpoint *endpoint, int64_t event_seq);
 void endpoint_answered(struct endpoint *endpoint, uint64_t claimed_ms, uint64_t now_ms);
+// It may have held jobs.
+void endpoint_hold(struct endpoint_table *table, struct endpoint *endpoint);
+// Any active one of these shards.
+bool endpoint_any_held(struct endpoint_table *table, uint64_t shards);
 // How many held jobs may go now; the caller says how many went.
 int endpoint_may_release(struct endpoint *endpoint, uint64_t now_ms, int most);
 void endpoint_released(struct endpoint *endpoint, int asked, int count);

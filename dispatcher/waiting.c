@@ -35,7 +35,7 @@ static void held_were_found(void *arg, const int *subscription_ids, size_t count
     for (size_t i = 0; i < count; i++) {
         struct endpoint *endpoint = endpoint_find(&d->endpoints, subscription_ids[i]);
         if (endpoint)
-            endpoint->held = true;
+            endpoint_hold(&d->endpoints, endpoint);
     }
 }
 
@@ -79,14 +79,6 @@ void waiting_release(struct dispatcher *d, uint64_t now_ms) {
         d->store->release_held(d->store->arg, releases, count, held_were_released, d);
     }
     free(releases);
-}
-
-bool waiting_any_held(const struct dispatcher *d) {
-    for (const struct endpoint *endpoint = d->endpoints.by_id; endpoint; endpoint = endpoint->hh.next)
-        if (endpoint->held && !endpoint->gone && endpoint->version->active &&
-            (dispatcher_claimable(d) & shard_bit(shard_of(endpoint->id))))
-            return true;
-    return false;
 }
 
 static void promote_answered(void *arg, const int *subscription_ids, size_t count, bool more, int64_t next_due_ms,

@@ -35,5 +35,6 @@ begin
     execute command;
   end if;
 exception when insufficient_privilege then
-  raise exception '%', sqlerrm using hint = format('run this once as who may (a superuser, or CREATEROLE), then migrate again: %s', command);
+  raise exception '%', case when command like 'grant rowbell_owner to %' then 'this login cannot become rowbell_owner: ' || sqlerrm else sqlerrm end
+    using hint = format('run this once as who may (a superuser, or CREATEROLE), then migrate again: %s', command);
 end $$;

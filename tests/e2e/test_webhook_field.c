@@ -534,28 +534,41 @@ static const struct db_statement *const claims[] = {&sql_job_claim, &sql_job_cla
 // it.
 static int64_t claim_blocks(PGconn *conn, int which, int subscription, const char *plan_mode) {
     char sql[20000];
-    snprintf(sql, sizeof sql, "set plan_cache_mode = %s; prepare claim as %s", plan_mode, claims[which]->sql);
+    snprintf(sql, sizeof sql, "prepare claim as %s", claims[which]->sql);
+    sql_run(conn, sql);
+    // The plan is the dispatcher's: with its settings no statistics, and so no autovacuum, choose another one.
+    sql_run(conn, "begin");
+    sql_run(conn, sql_job_mode.sql);
+    snprintf(sql, sizeof sql, "set local plan_cache_mode = %s", plan_mode);
     sql_run(conn, sql);
     snprintf(sql, sizeof sql,
              "explain (analyze, buffers, format json) execute claim('{%d}', '{16}', '{25000}', '{0}', "
              "'{9223372036854775807}', 42, 1048576, 86400000)",
              subscription);
-    sql_run(conn, "begin");
     const char *plan = sql_text(conn, sql);
     sql_run(conn, "rollback; deallocate claim");
     return plan_blocks(plan);
 }
 
+// Jobs that are ready, and no dead version of their rows: the first claim would step over those.
+static void queue_vacuumed(PGconn *conn, int subscription, int count) {
+    queue(conn, subscription, count);
+    sql_run(conn, "vacuum (index_cleanup on) rowbell.events");
+    sql_run(conn, "vacuum (index_cleanup on) rowbell.jobs");
+}
+
 // 10 million take minutes to make; a claim that read history would show with 300,000 already: its cost is counted in
 // blocks touched, which neither the machine nor its load changes.
 START_TEST(field_15_delivered_rows_cost_the_claim_no_block) {
-    enum { READY = 100, MODES = 2 };
+    enum { READY = 100, MODES = 2, STATISTICS = 3 };
     static const char *const modes[MODES] = {"force_custom_plan", "force_generic_plan"};
+    // Of the small tables; of large ones whose queue is empty, as autovacuum may take them; of the large ones.
+    static const char *const statistics[STATISTICS] = {"select 1", "analyze rowbell.events", "analyze"};
     PGconn *conn = fresh();
     struct receiver *receiver = receiver_start();
     int subscription = webhook(conn, "w", receiver, _i == 1 ? ", \"ordered\": true" : "");
-    queue(conn, subscription, READY);
-    sql_run(conn, "vacuum analyze");
+    queue_vacuumed(conn, subscription, READY);
+    sql_run(conn, "analyze");
     int64_t before[MODES];
     for (int mode = 0; mode < MODES; mode++)
         before[mode] = claim_blocks(conn, _i, subscription, modes[mode]);
@@ -574,18 +587,17 @@ START_TEST(field_15_delivered_rows_cost_the_claim_no_block) {
              "delete from rowbell.jobs",
              subscription, subscription, subscription);
     sql_run(conn, sql);
-    sql_run(conn, "vacuum rowbell.jobs");
-    queue(conn, subscription, READY);
-    for (int round = 0; round < 2;
-         round++) { // with the statistics of the small tables, then with those of the large ones
+    queue_vacuumed(conn, subscription, READY);
+    for (int taken = 0; taken < STATISTICS; taken++) {
+        sql_run(conn, statistics[taken]);
         for (int mode = 0; mode < MODES; mode++) {
             int64_t after = claim_blocks(conn, _i, subscription, modes[mode]);
-            // Indexes are one or two levels deeper, for each job in three look-ups (its event twice): all that are
-            // ready when their order counts, else those that are claimed. History is thousands of blocks.
-            ck_assert_msg(after <= before[mode] + 8 * (_i == 1 ? READY : 16), "%s, %s: %ld blocks, before that %ld",
-                          _i == 1 ? "ordered" : "unordered", modes[mode], (long)after, (long)before[mode]);
+            // The index of events is two levels deeper, for each job in two look-ups: all that are ready when their
+            // order counts, else those that are claimed. History is thousands of blocks.
+            ck_assert_msg(after <= before[mode] + 4 * (_i == 1 ? READY : 16), "%s, %s, %s: %ld blocks, before that %ld",
+                          _i == 1 ? "ordered" : "unordered", modes[mode], statistics[taken], (long)after,
+                          (long)before[mode]);
         }
-        sql_run(conn, "analyze rowbell.jobs, rowbell.events, rowbell.attempts");
     }
     ck_assert_int_gt(sql_int(conn, "select pg_relation_size('rowbell.events') / 8192"),
                      10 * (before[0] + 5 * READY) / 4);

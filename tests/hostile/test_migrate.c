@@ -173,7 +173,8 @@ static const struct {
 START_TEST(what_is_not_ours_in_the_schema_stops_the_migration) {
     fixture_database();
     admin = fixture_connect();
-    const char *stranger = PQuser(PQconnectdb(fixture_login("pg_signal_backend")));
+    PGconn *other = PQconnectdb(fixture_login("pg_signal_backend"));
+    const char *stranger = PQuser(other);
     char sql[1000];
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
@@ -184,6 +185,7 @@ START_TEST(what_is_not_ours_in_the_schema_stops_the_migration) {
     expect_text(err, plants[_i].says);
     expect_status(RUN("migrate", "--status"), 4);
     expect_text(err, plants[_i].says);
+    PQfinish(other);
 }
 END_TEST
 
@@ -362,6 +364,7 @@ START_TEST(who_cannot_become_the_owner_is_told_the_grant) {
     for (size_t i = 0; i < 2; i++) {
         snprintf(url, sizeof url, "postgres://deploy@127.0.0.1:%d/%s", cluster_port(cluster), names[i]);
         expect_status(RUN("migrate", "--database-url", url), 1);
+        expect_text(err, "cannot become rowbell_owner");
         expect_text(err, options ? "grant rowbell_owner to deploy with set true" : "grant rowbell_owner to deploy");
     }
     sql_run(superuser, options ? "grant rowbell_owner to deploy with set true" : "grant rowbell_owner to deploy");

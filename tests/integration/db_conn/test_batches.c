@@ -52,6 +52,29 @@ START_TEST(batch_with_an_error_leaves_nothing_and_does_not_touch_its_neighbours)
 }
 END_TEST
 
+// The commit comes after the last statement: what fails there is the fault of none of them.
+START_TEST(an_error_of_the_commit_fails_the_batch) {
+    static const struct db_statement insert_far = {"test_insert_far", "insert into public.numbers values ($1::int, 9)"};
+    PGconn *pg = open_database();
+    sql_run(pg, "create table public.numbers (n int primary key, other int references public.numbers deferrable "
+                "initially deferred)");
+    struct probe probe = {0};
+    probe_up(&probe, database_url);
+    struct db_batch *batch = db_batch_begin(probe.conn);
+    db_batch_add(batch, &insert_far, 1, (const char *const[]){"1"});
+    db_batch_add(batch, &insert_far, 1, (const char *const[]){"2"});
+    db_batch_send(batch, HANG_MS, on_answer, &probe);
+    ask(&probe, &add_one, "1");
+    turn_until(&probe.answers, 2, HANG_MS, "answers");
+    ck_assert(!probe.each[0].good);
+    ck_assert_str_eq(probe.each[0].error.sqlstate, "23503");
+    ck_assert(probe.each[1].good);
+    ck_assert_int_eq(sql_int(pg, "select count(*) from public.numbers"), 0);
+    ck_assert_int_eq(probe.downs, 0);
+    probe_close(&probe);
+}
+END_TEST
+
 static void count_in_order(struct probe *probe) {
     ck_assert_int_eq(atoi(probe->last.text), probe->answers);
 }
@@ -178,6 +201,7 @@ void batches_tests(Suite *suite) {
     TCase *batches = loop_case(suite, "batches", 40);
     tcase_add_test(batches, batch_commits_together);
     tcase_add_test(batches, batch_with_an_error_leaves_nothing_and_does_not_touch_its_neighbours);
+    tcase_add_test(batches, an_error_of_the_commit_fails_the_batch);
     tcase_add_test(batches, many_batches_in_flight_are_answered_in_order);
     tcase_add_test(batches, parameters_null_empty_and_large);
     tcase_add_test(batches, empty_batch_is_answered);

@@ -328,6 +328,25 @@ START_TEST(held_jobs_return_at_their_rate) {
 }
 END_TEST
 
+START_TEST(held_are_found_by_shard) {
+    struct endpoint_table table;
+    endpoint_table_init(&table, &sink);
+    add(&table, 1, "active", "{}");
+    add(&table, 2, "paused", "{}");
+    uint64_t first = shard_bit(shard_of(1)), second = shard_bit(shard_of(2));
+    ck_assert(endpoint_any_held(&table, first | second));
+    ck_assert(!endpoint_any_held(&table, second)); // while it is paused
+    endpoint_released(endpoint_find(&table, 1), 5, 4);
+    ck_assert(!endpoint_any_held(&table, first | second));
+    endpoint_hold(&table, endpoint_find(&table, 1));
+    ck_assert(!endpoint_any_held(&table, second));
+    ck_assert(endpoint_any_held(&table, first)); // the other shard's question forgot nothing
+    add(&table, 2, "active", "{}");
+    ck_assert(endpoint_any_held(&table, second));
+    endpoint_table_close(&table);
+}
+END_TEST
+
 static unsigned wait_ms;
 
 static unsigned wait_for_name(void *arg, const struct subscription *subscription) {
@@ -366,4 +385,5 @@ void add_endpoint_tests(Suite *suite) {
     tcase_add_test(tcase, the_window_follows_the_receiver);
     tcase_add_test(tcase, retry_after_silences_the_whole_endpoint);
     tcase_add_test(tcase, held_jobs_return_at_their_rate);
+    tcase_add_test(tcase, held_are_found_by_shard);
 }
