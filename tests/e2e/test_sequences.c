@@ -83,18 +83,18 @@ START_TEST(migrate_raises_them) {
     PGconn *conn = behind();
     const char *out, *err;
     const char *const arguments[] = {"migrate", fixture_has_roles() ? NULL : "--no-roles", NULL};
-    ck_assert_msg(program_run("cli/rowbell", arguments, &out, &err) == 0, "%s", err);
+    ck_assert_msg(program_run("rowbell", arguments, &out, &err) == 0, "%s", err);
     ck_assert_ptr_nonnull(strstr(err, "rowbell.events_seq_seq was behind its table; its next number is 1000301"));
     expect_whole(conn);
-    ck_assert_int_eq(program_run("cli/rowbell", arguments, &out, &err), 0);
+    ck_assert_int_eq(program_run("rowbell", arguments, &out, &err), 0);
     ck_assert_ptr_null(strstr(err, "behind"));
 }
 END_TEST
 
 START_TEST(a_relay_raises_them_when_it_starts_and_while_it_runs) {
     PGconn *conn = behind();
-    struct daemon *relay = daemon_start("relay/rowbell-relay", (const char *const[]){NULL});
-    daemon_wait_log(relay, "msg=sequence_was_behind sequence=rowbell.events_seq_seq", HANG_MS);
+    struct daemon *relay = daemon_start("rowbell-relay", (const char *const[]){NULL});
+    daemon_wait_log(relay, "sequence=rowbell.events_seq_seq", HANG_MS);
     sql_wait(conn, HANG_MS, "select count(*) = 0 from rowbell.sequences_behind()");
     expect_whole(conn);
     sql_run(conn, "alter sequence rowbell.events_seq_seq restart");

@@ -25,7 +25,8 @@ static const char *const tables =
     "(tg_op); return null; end $$;"
     "create trigger to_orders after insert on noisy for each row execute function to_orders();"
     "create trigger to_audit after update on noisy for each statement execute function to_audit();"
-    "create function write_both(word text) returns bigint language plpgsql as $$ begin insert into orders (n) values (7); "
+    "create function write_both(word text) returns bigint language plpgsql as $$ begin insert into orders (n) values "
+    "(7); "
     "update orders set n = 8; if word <> '' then perform rowbell.record('shop.opened', word); end if; return "
     "lastval(); end $$;"
     "create function fails() returns void language plpgsql as $$ begin begin insert into orders (n) values (9); raise "
@@ -50,7 +51,7 @@ static PGconn *fresh(void) {
     sql_run(owner, "select rowbell.publish(t::regclass, scope => case when t = 'told.orders' then 'tenant' end) from "
                    "unnest('{told.orders,told.items,told.p,told.noisy}'::text[]) as t;"
                    "select rowbell.publish('told.named', lastval => true);"
-                   "select rowbell.declare_type('shop.opened')");
+                   "select rowbell.declare_type('shop.opened', webhook => true)");
     return owner;
 }
 
@@ -163,7 +164,7 @@ START_TEST(calls_leave_lastval_as_it_would_be) {
     static const char *const owner_calls[] = {
         "select rowbell.publish('plain.orders', name => 'other')",
         "select rowbell.add_webhook('w', 'https://example.com/w', '{shop.opened}', all_scopes => true)",
-        "select rowbell.set_webhook('w', '{\"rate\": \"1/s\"}')",
+        "select rowbell.set_webhook('w', '{\"rate\": 1}')",
         "select rowbell.remove_subscription('w')",
         "select rowbell.unpublish('plain.orders')",
     };
