@@ -40,7 +40,8 @@ begin
       from unnest(seen) as s join pg_stat_activity a on a.pid = split_part(s, ' ', 1)::int order by 1, 4;
 end $$;
 
--- What is wrong with this installation, as the database can tell: one row a problem. `rowbell doctor` prints it.
+-- What is wrong with this installation, as the database can tell: one row a problem. `rowbell doctor` prints it. Compiling so large a query
+-- would take longer than to run it.
 create or replace function rowbell.doctor() returns table (problem text, subject text, detail text, remedy text)
 language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off
 begin atomic
@@ -108,7 +109,10 @@ begin atomic
   select 'key is not unique', p.relation::regclass::text, array_to_string(p.key, ', '),
          'add a unique constraint on these columns, or publish with another key'
     from rowbell.published_tables() p
-   where p.relation is not null and cardinality(p.key) > 0 and not exists (
+   where p.relation is not null and cardinality(p.key) > 0
+     -- Renamed columns are told above.
+     and cardinality(p.key) = (select count(*) from pg_attribute a where a.attrelid = p.relation and a.attname = any (p.key) and not a.attisdropped)
+     and not exists (
      select from pg_index i where i.indrelid = p.relation and i.indisunique and i.indisvalid and i.indpred is null
       and (select array_agg(a.attname order by a.attname) from unnest(i.indkey::int2[]) k
              join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k)

@@ -268,6 +268,7 @@ returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
   arguments constant jsonb := jsonb_build_object('relation', relation::oid::bigint::text, 'scope', scope::text, 'soft_delete', soft_delete::text,
                                                  'watch', watch::text[], 'key', key::text[], 'name', name, 'webhook', webhook);
+  lock_timeout constant text := current_setting('lock_timeout');
   published jsonb;
   missing   text[];
   ddl       text;
@@ -283,7 +284,7 @@ begin
   -- First and once; what making a trigger needs, and no more. After it nothing is waited for, or hardly anything.
   perform rowbell.lock_gently(case when published ->> 'id' is null or missing <> '{}' then array(select rowbell.publish_relations(relation))
                                    else '{}' end, 'share row exclusive');
-  perform set_config('lock_timeout', '1s', true);   -- until this function returns
+  perform set_config('lock_timeout', '1s', true);
   insert into rowbell.calls (name, arguments) values ('publish', arguments || '{"step": "make"}') returning result into published;
   missing := array(select t.ddl from rowbell.publish_triggers((published ->> 'id')::int, relation) as t where not t.is_there);
   if missing <> '{}' then
@@ -299,6 +300,7 @@ begin
         using hint = 'Detach them, or publish the tables that hold rows here, to be told of rows.';
     end if;
   end if;
+  perform set_config('lock_timeout', lock_timeout, true);   -- a setting of a function outlives it
 end $$;
 
 -- unpublish, as far as it needs the schema's owner, in steps (arguments.step). look: which publication it is. remove: do it; its
@@ -324,6 +326,7 @@ end $$;
 create or replace function rowbell.unpublish(relation regclass) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+  lock_timeout constant text := current_setting('lock_timeout');
   call     jsonb := jsonb_build_object('relation', relation::oid::bigint::text, 'step', 'look');
   found_id jsonb;
   targets  oid[];
@@ -345,13 +348,14 @@ begin
           or f.proname ~ '^capture_[0-9]+(_|$)' and g.tgrelid in (select r from rowbell.publish_relations(relation) as r));
   -- Dropping a trigger stops readers, too.
   perform rowbell.lock_gently(targets, 'access exclusive');
-  perform set_config('lock_timeout', '1s', true);   -- until this function returns
+  perform set_config('lock_timeout', '1s', true);
   foreach ddl in array drops loop
     execute ddl;
   end loop;
   if found_id is not null then
     insert into rowbell.calls (name, arguments) values ('unpublish', call || '{"step": "remove"}');
   end if;
+  perform set_config('lock_timeout', lock_timeout, true);
   return found_id is not null;
 end $$;
 
@@ -359,7 +363,7 @@ end $$;
 -- names; a dropped column is left out, and named in `lost`; `gone`: tables that are no partitions or children any more. Only of the
 -- caller's own tables. Tells, of everybody's, what came and went with partitions.
 create or replace function rowbell.published_now_as(caller name, arguments jsonb) returns jsonb
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   changed constant text[] := rowbell.call_texts(arguments, 'relations');
   answer  jsonb := '[]';
@@ -427,10 +431,6 @@ declare
   p      record;
   target record;
 begin
-  -- Of a role without a right to the schema (where roles are not wanted) nothing is published.
-  if relations = '{}' or not has_schema_privilege('rowbell', 'usage') then
-    return;
-  end if;
   for p in select n.* from rowbell.published_now(relations) n loop
     begin
       perform rowbell.publish(p.relation, p.scope, p.soft_delete, p.watch, p.key, p.name, p.webhook);
@@ -452,22 +452,33 @@ begin
       end;
     end loop;
   end loop;
-exception when others then
-  raise warning 'rowbell: cannot follow the change of a table: %', sqlerrm;
 end $$;
 
 create or replace function rowbell.on_ddl() returns event_trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  relations constant oid[] := array(select c.objid from pg_event_trigger_ddl_commands() c
+                                     where c.classid = 'pg_class'::regclass and c.schema_name is distinct from 'pg_temp');
 begin
-  perform rowbell.follow_tables(array(select c.objid from pg_event_trigger_ddl_commands() c
-                                       where c.classid = 'pg_class'::regclass and c.schema_name is distinct from 'pg_temp'));
+  -- Of a role without a right to the schema (where roles are not wanted) nothing is published.
+  if relations <> '{}' and has_schema_privilege('rowbell', 'usage') then
+    perform rowbell.follow_tables(relations);
+  end if;
+exception when others then
+  raise warning 'rowbell: cannot follow the change of a table: %', sqlerrm;
 end $$;
 
 create or replace function rowbell.on_drop() returns event_trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  relations constant oid[] := array(select d.objid from pg_event_trigger_dropped_objects() d
+                                     where d.object_type in ('table', 'foreign table') and not d.is_temporary);
 begin
-  perform rowbell.follow_tables(array(select d.objid from pg_event_trigger_dropped_objects() d
-                                       where d.object_type in ('table', 'foreign table') and not d.is_temporary));
+  if relations <> '{}' and has_schema_privilege('rowbell', 'usage') then
+    perform rowbell.follow_tables(relations);
+  end if;
+exception when others then
+  raise warning 'rowbell: cannot follow the removal of a table: %', sqlerrm;
 end $$;
 
 -- Optional, for a superuser: from now on captured tables are published again by themselves when they are altered, and partitions that
