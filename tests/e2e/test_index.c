@@ -471,14 +471,18 @@ START_TEST(a_missing_grant_is_named_and_healed) { // least privilege is enough, 
     sql_run(conn, "insert into posts values ('a', 'b')");
     add_index(conn, POSTGRES, "null", "");
     start_relay();
-    start("rowbell-dispatcher",
-          (const char *const[]){"--lanes", "index", "--database-url", fixture_login("rowbell_dispatcher"), NULL});
+    const char *url = fixture_login("rowbell_dispatcher");
+    start("rowbell-dispatcher", (const char *const[]){"--lanes", "index", "--database-url", url, NULL});
     sql_run(conn, "update posts set title = 'c'");
     sql_wait(
         conn, WAIT_MS,
         "select last_error like '%permission denied for table posts: grant select on public.posts to%' from "
         "rowbell.subscription_state st join rowbell.subscriptions s on s.id = st.subscription_id and s.kind = 'index'");
-    sql_run(conn, "grant select on posts to rowbell_dispatcher");
+    PGconn *dispatcher = PQconnectdb(url);
+    char grant[200];
+    snprintf(grant, sizeof grant, "grant select on posts to %s", PQuser(dispatcher));
+    PQfinish(dispatcher);
+    sql_run(conn, grant);
     wait_documents(conn, POSTGRES, NULL, 1);
     sql_wait(conn, WAIT_MS, QUIET);
     ck_assert_int_eq(sql_int(conn, POISONED), 0);
