@@ -49,7 +49,8 @@ static void print_notice(void *arg, const PGresult *result) {
 
 static const char settings_sql[] =
     "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), "
-    "pg_catalog.set_config('timezone', 'UTC', true), pg_catalog.set_config('datestyle', 'ISO', true), "
+    "pg_catalog.set_config('jit', 'off', true), pg_catalog.set_config('timezone', 'UTC', true), "
+    "pg_catalog.set_config('datestyle', 'ISO', true), "
     "pg_catalog.set_config('client_min_messages', 'warning', true), "
     "pg_catalog.set_config('statement_timeout', '30s', true), pg_catalog.set_config('lock_timeout', '10s', true), "
     "pg_catalog.set_config('idle_in_transaction_session_timeout', '30s', true)";

@@ -69,11 +69,7 @@ static void append_mode(struct buffer *sql, bool roles, const char *trusted) {
     buffer_text(sql, "';\n");
 }
 
-// What comes after bootstrap.sql: everything is made by its owner.
-static const char *after_bootstrap(bool roles) {
-    return roles ? "set local role rowbell_owner;\nlock table rowbell.migrations in share row exclusive mode;\n"
-                 : "lock table rowbell.migrations in share row exclusive mode;\n";
-}
+static const char after_bootstrap[] = "lock table rowbell.migrations in share row exclusive mode;\n";
 
 // Does the file of this step run, or is its record of functions that are gone deleted?
 static bool step_runs(const struct migration_plan *plan, const struct migration_step *step, bool roles) {
@@ -123,21 +119,39 @@ struct database {
     PGresult *records_result; // owned; NULL: never migrated
     struct migration_record *records;
     size_t record_count;
-    bool exists, owned_by_role, recorded;
+    bool exists, owned_by_role, recorded, has_tables;
+    char *missing_grant; // owned; NULL: this login may become rowbell_owner
 };
 
 static void database_close(struct database *database) {
     PQclear(database->records_result);
     free(database->records);
+    free(database->missing_grant);
     *database = (struct database){0};
 }
 
 static bool read_records(struct cli *cli, struct database *database, struct error *ret_error) {
-    if (!cli_query(cli, &sql_migration_records, 0, NULL, &database->records_result, ret_error))
-        return false;
+    // A login may be allowed to become the owner, and have none of its rights before.
+    bool become = database->owned_by_role && database->missing_grant == NULL;
+    if ((become && !cli_script(cli, "set local role rowbell_owner", ret_error)) ||
+        !cli_query(cli, &sql_migration_records, 0, NULL, &database->records_result, ret_error) ||
+        (become && !cli_script(cli, "reset role", ret_error))) {
+        bool denied = database->missing_grant != NULL && strcmp(ret_error->sqlstate, "42501") == 0;
+        return denied &&
+               error_set(ret_error, ERROR_SQL,
+                         "migrate: this login may not read rowbell.migrations, and cannot become rowbell_owner: "
+                         "as a role that may grant it: %s",
+                         database->missing_grant);
+    }
     const PGresult *rows = database->records_result;
     database->record_count = (size_t)PQntuples(rows);
     database->records = memory_alloc((database->record_count + 1) * sizeof(*database->records));
+    if (database->record_count == 0 && database->has_tables)
+        return error_set(ret_error, ERROR_SCHEMA,
+                         "migrate: rowbell.migrations is empty, but other tables of its schema are there: the database "
+                         "was made from a dump without data and without comments, or of a version before 15. Drop the "
+                         "schema (drop schema rowbell cascade, which drops its triggers too), migrate, and publish the "
+                         "tables again");
     for (int row = 0; row < PQntuples(rows); row++)
         database->records[row] = (struct migration_record){
             .name = PQgetvalue(rows, row, 0),
@@ -156,11 +170,14 @@ static bool read_schema(struct cli *cli, struct database *database, struct error
     database->exists = PQgetvalue(schema, 0, 0)[0] == 't';
     database->owned_by_role = PQgetvalue(schema, 0, 1)[0] == 't';
     database->recorded = PQgetvalue(schema, 0, 2)[0] == 't';
-    bool may_create = PQgetvalue(schema, 0, 4)[0] == 't';
+    database->has_tables = PQgetvalue(schema, 0, 3)[0] == 't';
+    if (!PQgetisnull(schema, 0, 6))
+        database->missing_grant = memory_copy_text(PQgetvalue(schema, 0, 6));
+    bool may_create = PQgetvalue(schema, 0, 5)[0] == 't';
     bool ok = database->exists || may_create ||
               error_set(ret_error, ERROR_SQL,
                         "migrate: %s may not create a schema in this database: connect as its owner or as a superuser",
-                        PQgetvalue(schema, 0, 3));
+                        PQgetvalue(schema, 0, 4));
     PQclear(schema);
     return ok;
 }
@@ -273,10 +290,10 @@ static bool apply(struct cli *cli, const struct migration_plan *plan, bool roles
         const struct migration_step *step = &plan->steps[i];
         if (step_runs(plan, step, roles) && !run_step(cli, step, ret_error))
             return false;
-        if (step->kind == MIGRATION_BOOTSTRAP && !cli_script(cli, after_bootstrap(roles), ret_error))
+        if (step->kind == MIGRATION_BOOTSTRAP && !cli_script(cli, after_bootstrap, ret_error))
             return false;
     }
-    return cli_script(cli, "commit", ret_error);
+    return cli_script(cli, sql_migration_note.sql, ret_error) && cli_script(cli, "commit", ret_error);
 }
 
 // psql's if keeps what is applied already from running twice.
@@ -310,8 +327,9 @@ static void print_sql(const struct migration_plan *plan, bool roles, const char 
         if (step->kind == MIGRATION_TABLES)
             buffer_text(&sql, "\\endif\n");
         if (step->kind == MIGRATION_BOOTSTRAP)
-            buffer_text(&sql, after_bootstrap(roles));
+            buffer_text(&sql, after_bootstrap);
     }
+    buffer_format(&sql, "%s;\n", sql_migration_note.sql);
     fputs(buffer_cstr(&sql), stdout);
     puts("commit;");
     buffer_free(&sql);

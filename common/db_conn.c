@@ -4,8 +4,9 @@
 // order.
 //
 // The failure modes are: the handshake fails or takes too long, the set-up is refused, the peer goes away, a batch's
-// deadline passes, the owner resets. All end in db_conn_drop, which closes the socket at once and calls nobody: callbacks
-// and on_down are delivered by `soon` in the loop's next turn. So no owner is ever called from inside its own call.
+// deadline passes, the owner resets. All end in db_conn_drop, which closes the socket at once and calls nobody:
+// callbacks and on_down are delivered by `soon` in the loop's next turn. So no owner is ever called from inside its own
+// call.
 #include "common/db_conn.h"
 #include "common/clock.h"
 #include "common/db_conn_inside.h"

@@ -1,5 +1,5 @@
-// db_conn_inside: what db_conn.c (a connection's life) and db_setup.c (what it is before its owner gets it) share. Nobody
-// else includes it.
+// db_conn_inside: what db_conn.c (a connection's life) and db_setup.c (what it is before its owner gets it) share.
+// Nobody else includes it.
 #pragma once
 #include "common/backoff.h"
 #include "common/db_batch.h"
@@ -38,9 +38,9 @@ struct db_conn {
     uint64_t answered_ms;
     uint64_t sent_ms;
     bool ever_up;
-    struct error refused;  // a statement, for a reason that makes this connection of no use; NONE: none was
+    struct error refused;      // a statement, for a reason that makes this connection of no use; NONE: none was
     struct error refusal_told; // the last one that was logged
-    struct error farewell; // a FATAL message that came between batches: the reason for the loss that follows
+    struct error farewell;     // a FATAL message that came between batches: the reason for the loss that follows
     // What on_down is owed.
     bool down_owed;
     bool down_told; // in this outage
@@ -48,7 +48,6 @@ struct db_conn {
     void (*on_closed)(void *arg);
     void *closed_arg;
 };
-
 
 void db_conn_drop(struct db_conn *conn, const struct error *why); // goes to `waiting`; why may live in what is freed
 void db_conn_is_set_up(struct db_conn *conn);                     // the set-up's end

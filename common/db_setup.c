@@ -2,8 +2,9 @@
 // what we need, whether the schema is ours and fits. Then a session is set up (settings, LISTEN), or, behind a
 // transaction pooler, nothing at all: each batch brings its settings.
 //
-// A pooler hands out numbers of its own where PostgreSQL greets with that of its process. Such a connection is taken for
-// one to a transaction pooler, where whatever is set stays behind for others. Only who needs a session, and was given
+// A pooler hands out numbers of its own where PostgreSQL greets with that of its process. Such a connection is taken
+// for one to a transaction pooler, where whatever is set stays behind for others. Only who needs a session, and was
+// given
 // --direct-database-url, finds out more, since a proxy that keeps a session for each client (a pooler in session mode)
 // serves as well: a second connection and this one ask in turn which process they have. If it ever is the same one, or
 // another one than before, transactions share processes.

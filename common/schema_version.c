@@ -29,12 +29,14 @@ const char schema_owner_sql[] =
     "left join pg_class c on c.relnamespace = n.oid and c.relname = 'migrations' "
     "where d.datname = current_database()) p; "
     "if found is null then "
-    "select format(case f.what when 'secured' then 'row security is on for %s, so that %2$I cannot see what is there: as "
+    "select format(case f.what when 'secured' then 'row security is on for %s, so that %2$I cannot see what is there: "
+    "as "
     "the owner, alter table ... disable row level security' "
     "when 'ruled' then 'rules change what statements on %s do: drop them' "
     "else 'of another role than the schema is %s: give it back, by alter table ... owner to %3$I' end, "
     "array_to_string((array_agg(f.name order by f.name))[1:4], ', ') || "
-    "case when count(*) > 4 then format(' and %s more', count(*) - 4) else '' end, current_user, min(f.owner)), '55000' "
+    "case when count(*) > 4 then format(' and %s more', count(*) - 4) else '' end, current_user, min(f.owner)), "
+    "'55000' "
     "into found, state from (select format('rowbell.%I', c.relname) as name, pg_get_userbyid(n.nspowner) as owner, "
     "case when c.relrowsecurity and (c.relforcerowsecurity or row_security_active(c.oid)) then 'secured' "
     "when c.relkind in ('r', 'p') and exists (select from pg_rewrite w where w.ev_class = c.oid) then 'ruled' "
@@ -72,8 +74,8 @@ bool schema_version_check(const PGresult *result, const struct error *sql_error,
                              "%s: if it was not made by `rowbell migrate`, drop it; else connect as a login of its own",
                              sql_error->text);
         if (strcmp(sql_error->sqlstate, SCHEMA_IS_DISTURBED) == 0)
-            return error_set(ret_error, ERROR_SCHEMA, "the schema rowbell was changed by somebody: %s (`rowbell doctor`)",
-                             sql_error->text);
+            return error_set(ret_error, ERROR_SCHEMA,
+                             "the schema rowbell was changed by somebody: %s (`rowbell doctor`)", sql_error->text);
         if (strcmp(sql_error->sqlstate, "42501") == 0)
             return error_set(ret_error, ERROR_SCHEMA, no_right, sql_error->text);
         for (size_t i = 0; i < sizeof(unreadable) / sizeof(*unreadable); i++) {
@@ -85,7 +87,8 @@ bool schema_version_check(const PGresult *result, const struct error *sql_error,
         return error_wrap(ret_error, "read the version of the schema");
     }
     if (PQntuples(result) != 1 || PQgetisnull(result, 0, 0))
-        return error_set(ret_error, ERROR_SCHEMA, "%s", unreadable[0].text);
+        return error_set(ret_error, ERROR_SCHEMA,
+                         "rowbell.migrations is empty, as after a dump without data was loaded: run `rowbell migrate`");
     int version = atoi(PQgetvalue(result, 0, 0));
     int compatible_from = atoi(PQgetvalue(result, 0, 1)); // "" (NULL) is 0: any program
     if (compatible_from > SCHEMA_VERSION)

@@ -385,12 +385,12 @@ static void open_lanes(struct dispatcher_program *self) {
         if (self->lanes.wanted[self->leased[i].lane] || (none && i == 0))
             open_leased(self, i);
     if (!self->config.once)
-        self->housekeeper = housekeeper_new(
-            loop, &(struct housekeeper_options){.url = common->database_url,
-                                                .direct_url = common->direct_database_url,
-                                                .keep_events_ms = self->config.keep_events_ms,
-                                                .keep_attempts_ms = self->config.keep_attempts_ms,
-                                                .keep_stream_ms = self->config.keep_stream_ms});
+        self->housekeeper =
+            housekeeper_new(loop, &(struct housekeeper_options){.url = common->database_url,
+                                                                .direct_url = common->direct_database_url,
+                                                                .keep_events_ms = self->config.keep_events_ms,
+                                                                .keep_attempts_ms = self->config.keep_attempts_ms,
+                                                                .keep_stream_ms = self->config.keep_stream_ms});
     if (self->lanes.wanted[LANE_SSE])
         self->sse =
             sink_sse_new(loop, &(struct sink_sse_options){.url = common->database_url,

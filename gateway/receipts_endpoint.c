@@ -328,15 +328,15 @@ static void connect_once(struct receipts_endpoint *endpoint) {
     if (endpoint->conn) {
         return;
     }
-    endpoint->conn = db_conn_new(
-        endpoint->loop, &(struct db_conn_options){.url = common->database_url,
-                                                  .direct_url = common->direct_database_url,
-                                                  .application_name = "rowbell-gateway receipts",
-                                                  .channels = channels,
-                                                  .arg = endpoint,
-                                                  .on_up = on_conn_up,
-                                                  .on_down = on_conn_down,
-                                                  .on_notify = on_notify});
+    endpoint->conn =
+        db_conn_new(endpoint->loop, &(struct db_conn_options){.url = common->database_url,
+                                                              .direct_url = common->direct_database_url,
+                                                              .application_name = "rowbell-gateway receipts",
+                                                              .channels = channels,
+                                                              .arg = endpoint,
+                                                              .on_up = on_conn_up,
+                                                              .on_down = on_conn_down,
+                                                              .on_notify = on_notify});
 }
 
 static void admitted(struct waiter *waiter) {

@@ -63,10 +63,10 @@ grant select on rowbell.events, rowbell.events_set_aside, rowbell.event_types, r
   rowbell.subscription_health, rowbell.index_walks, rowbell.status, rowbell.housekeeping to rowbell_operator;
 grant select (id, name, kind, state, types, scope, condition, condition_aside, "coalesce", ordered, created_at, owner, seal_id) on rowbell.subscriptions
   to rowbell_operator;
-grant select (subscription_id, name, key, scope, language, event_seq, indexed_at) on rowbell.search to rowbell_operator;
+grant select (subscription_id, name, key, scope, event_seq, indexed_at) on rowbell.search to rowbell_operator;
 grant select (id, wake, timeline, system_identifier, event_bytes, most_per_owner) on rowbell.installation to rowbell_operator;
 grant execute on function rowbell.administer, rowbell.all_scopes, rowbell.declare_type, rowbell.requeue_events, rowbell.cancel_event,
-  rowbell.prune_events, rowbell.prune_attempts, rowbell.prune_stream_log, rowbell.rotate_stream_key, rowbell.set_wake, rowbell.doctor, rowbell.subscription_settings,
+  rowbell.prune_events, rowbell.prune_attempts, rowbell.prune_stream_log, rowbell.rotate_stream_key, rowbell.set_wake, rowbell.doctor, rowbell.published_tables, rowbell.published_candidates, rowbell.subscription_settings,
   rowbell.subscription_secrets, rowbell.subscription_sealed_secrets, rowbell.secret_parts to rowbell_operator;
 
 -- Index subscriptions. The tables that are indexed are the application's: grant select on them to rowbell_dispatcher.
@@ -86,6 +86,7 @@ grant execute on function rowbell.index_read(int, bigint[]), rowbell.index_read_
   rowbell.index_document_max_bytes(), rowbell.index_reading_max_bytes(), rowbell.index_rows_sql(rowbell.published, text[], text),
   rowbell.index_next_keys_sql(rowbell.published, boolean, text), rowbell.index_columns(jsonb), rowbell.index_language(jsonb),
   rowbell.index_problem(text, text, rowbell.published), rowbell.index_fault_of_system(text), rowbell.search_vector(regconfig, jsonb, text[]),
+  rowbell.published_tables(), rowbell.published_candidates(rowbell.published),
   rowbell.percent_decode(text), rowbell.percent_encode(text), rowbell.percent_encode_slow(text), rowbell.scope_of(text), rowbell.scope_digest(text),
   rowbell.capture_key_sql(oid, name[], text), rowbell.capture_plain_type(oid), rowbell.capture_text_sql(pg_attribute, text, text),
   rowbell.text_of(anyelement), rowbell.type_is(anyelement, oid) to rowbell_dispatcher;

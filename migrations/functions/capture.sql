@@ -41,7 +41,7 @@ return (select case when t.typtype = 'b' and t.typnamespace = 'pg_catalog'::regn
                  then format('(case when rowbell.type_is(case when false then %s end, %s) then %s else %s end collate "C")', reference, (a).atttypid,
                              case when rowbell.capture_plain_type((a).atttypid) or escape is null then '' else escape end || format('(%s::text)', reference),
                              coalesce(escape, '') || format('(rowbell.text_of(%s))', reference))
-                 else format('(%s(case when %s is not null then concat(%2$s) end) collate "C")', coalesce(escape, ''), reference) end
+                 else format('(%s(case when %s is distinct from null then concat(%2$s) end) collate "C")', coalesce(escape, ''), reference) end
           from pg_type t where t.oid = (a).atttypid);
 
 create or replace function rowbell.capture_key_sql(relation oid, key name[], alias text) returns text
@@ -73,7 +73,7 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   update rowbell.installation set wake = mode;
-  perform rowbell.capture_create(p) from rowbell.published p where exists (select from pg_class c where c.oid = p.relation);
+  perform rowbell.capture_create(p) from rowbell.published_tables() p where p.relation is not null;
 end $$;
 
 -- The four functions of a table, as GRANT and DROP list them.
@@ -89,8 +89,8 @@ language sql stable
 begin atomic
   with recursive above as (
     select relation as relation
-    union select i.inhparent from pg_inherits i join above a on i.inhrelid = a.relation)
-  select exists (select from rowbell.published p join above a on a.relation = p.relation where p.id = published_id);
+    union select i.inhparent from pg_inherits i join above a on i.inhrelid = a.relation and not i.inhdetachpending)
+  select exists (select from rowbell.published_tables() p join above a on a.relation = p.relation where p.id = published_id);
 end;
 
 -- The body of the function for one kind of statement.
@@ -128,14 +128,14 @@ begin
   select min(t.id) filter (where t.type = p.name || '.create'), min(t.id) filter (where t.type = p.name || '.update'),
          min(t.id) filter (where t.type = p.name || '.delete')
     into strict create_id, update_id, delete_id
-    from rowbell.event_types t where t.relation = p.relation;
+    from rowbell.event_types t where t.published_id = p.id;
   if p.scope is not null then
     scope_sql := rowbell.capture_text_sql(a, format('%s.%I', row_ref, p.scope), 'rowbell.scope_of')
       from pg_attribute a where a.attrelid = p.relation and a.attname = p.scope and not a.attisdropped;
     scope_sql := coalesce(scope_sql, format('%s.%I', row_ref, p.scope));   -- gone: the error names it
   end if;
   if p.soft_delete is not null then
-    gone_sql := format('%s.%I is not null', row_ref, p.soft_delete);
+    gone_sql := format('%s.%I is distinct from null', row_ref, p.soft_delete);   -- of a composite value IS NOT NULL asks for each field
   end if;
   if p.watch is null then
     image_sql := row_ref;
@@ -211,24 +211,28 @@ begin
       stays_sql, replace(image_sql, row_ref, old_ref), replace(image_sql, row_ref, new_ref), old_ref, new_ref,
       each, old_side, new_side, emit_long);
   when 'truncate' then
+    -- With a foreign table below, all kinds of statements come here: see publish_triggers.
     whole := format($sql$
-    if rowbell.truncate_is_covered(%s, tg_relid, tg_when) then
+    if tg_op = 'TRUNCATE' and rowbell.truncate_is_covered(%s, tg_relid, tg_when) then
       return null;
     end if;
-    insert into rowbell.events (type_id, scope, key, op, subject) values (%s, %L, null, 'delete', %L);$sql$,
-      p.id, delete_id, case when p.scope is not null then '*' end, p.name);
+    insert into rowbell.events (type_id, scope, key, op, subject)
+    select case tg_op when 'INSERT' then %s when 'UPDATE' then %s else %s end, %L, null,
+           case tg_op when 'INSERT' then 'create' when 'UPDATE' then 'update' else 'delete' end, %L;$sql$,
+      p.id, create_id, update_id, delete_id, case when p.scope is not null then '*' end, p.name);
   end case;
 
-  -- The published table itself is told by its OID here; a partition, a child, or a table that a restore gave another OID, by a look.
+  -- The published table itself is told by its number and its name; a partition, a child, and one that was renamed or restored, by a look.
   return format($body$%s
 begin
-  if tg_relid = %s%s then%s
+  if tg_relid = %s and tg_table_name = %L and tg_table_schema = %L%s then%s
   elsif rowbell.capture_covers(%s, tg_relid) then%s
   end if;%s
   return null;
 end $body$,
     case when op = 'update' then E'\ndeclare\n  changed boolean;' when long_sql is not null then E'\ndeclare\n  long boolean;' else '' end,
-    p.relation::oid,
+    p.relation::oid, (select c.relname from pg_class c where c.oid = p.relation),
+    (select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = p.relation),
     case when keyed and op <> 'truncate' then ' and current_setting(''rowbell.capture'', true) is distinct from ''collection''' else '' end,
     case when keyed and op <> 'truncate' then each else whole end,
     p.id,
@@ -254,8 +258,8 @@ begin
   if trigger_when = 'BEFORE' then
     delete from rowbell.truncating t where t.published_id = published_id and t.xact = pg_current_xact_id() and t.left_to_skip = 0;
     with recursive below as (
-      select i.inhrelid from pg_inherits i where i.inhparent = relation
-      union select i.inhrelid from pg_inherits i join below b on i.inhparent = b.inhrelid)
+      select i.inhrelid from pg_inherits i where i.inhparent = relation and not i.inhdetachpending
+      union select i.inhrelid from pg_inherits i join below b on i.inhparent = b.inhrelid where not i.inhdetachpending)
     select count(*) into following from below b
       join pg_trigger g on g.tgrelid = b.inhrelid and g.tgname = '~rowbell_truncate' and g.tgenabled in ('O', 'A');
     insert into rowbell.truncating (published_id, xact, left_to_skip) values (published_id, pg_current_xact_id(), following)
@@ -291,12 +295,10 @@ begin
       set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C'$set$;
   end if;
   foreach op in array array['insert', 'update', 'delete', 'truncate'] loop
-    -- Until version 6 a table's OID was in the names. Triggers call these until the table is published again.
-    foreach name in array array['capture_' || p.id || '_' || op, 'capture_' || p.relation::oid || '_' || op] loop
-      continue when name <> 'capture_' || p.id || '_' || op and to_regprocedure(format('rowbell.%I()', name)) is null;
-      execute format('create or replace function rowbell.%I() returns trigger language plpgsql security definer '
-                     'set search_path = pg_temp%s as %L', name, pinned, rowbell.capture_body(p, op));
-      execute format('revoke all on function rowbell.%I() from public', name);
-    end loop;
+    name := 'capture_' || p.id || '_' || op;
+    execute format('create or replace function rowbell.%I() returns trigger language plpgsql security definer '
+                   'set search_path = pg_temp%s as %L', name, pinned, rowbell.capture_body(p, op));
+    execute format('revoke all on function rowbell.%I() from public', name);
+    execute format('comment on function rowbell.%I() is %L', name, rowbell.publish_command(p));   -- a dump without data has it
   end loop;
 end $$;

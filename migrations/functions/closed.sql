@@ -10,7 +10,7 @@ grant insert (name, arguments), select (result) on rowbell.calls to public;
 grant select on rowbell.caller to public;
 -- These compute, read the catalog, lock with the caller's rights, or tell of the caller's own transaction and tables; triggers of follow_ddl run as whoever alters a table.
 grant execute on function rowbell.event_id, rowbell.event_seq, rowbell.receipt, rowbell.publish_triggers, rowbell.publish_relations,
-  rowbell.published_now, rowbell.follow_ddl, rowbell.lock_gently to public;
+  rowbell.published_now, rowbell.published_parts, rowbell.follow_tables, rowbell.follow_ddl, rowbell.lock_gently to public;
 
 -- Some hosts have an event trigger that puts row security on each new table. What verify.sql found it on was refused, so this is only
 -- on tables that were made just now.

@@ -42,50 +42,90 @@ end $$;
 
 -- What is wrong with this installation, as the database can tell: one row a problem. `rowbell doctor` prints it.
 create or replace function rowbell.doctor() returns table (problem text, subject text, detail text, remedy text)
-language sql stable security definer set search_path = pg_catalog, pg_temp
+language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off
 begin atomic
-  select 'table is gone', p.name, 'relation ' || p.relation::oid || ' was dropped',
-         format('delete from rowbell.published where relation = %s', p.relation::oid)
-    from rowbell.published p where not exists (select from pg_class c where c.oid = p.relation)
+  select 'table is gone', p.name, 'no table is known to be this one', format('delete from rowbell.published where id = %s, if it was dropped', p.id)
+    from rowbell.published_tables() p
+   where p.relation is null and not exists (select from rowbell.published_candidates(p)) and not exists (select from rowbell.published_carriers(p.id))
   union all
-  select 'column is gone', p.relation::regclass::text, string_agg(a.key, ', '),
+  select 'not captured', r.relation::regclass::text, format('it has the triggers of %s, whose table is not found: it may be that table, by another name', p.name),
+         rowbell.publish_command(jsonb_populate_record(p, jsonb_build_object('relation', r.relation::regclass)))
+    from rowbell.published_tables() p cross join rowbell.published_carriers(p.id) r
+   where p.relation is null and not exists (select from rowbell.published_candidates(p))
+  union all
+  select 'not captured', c.relation::regclass::text, 'its triggers are missing, or those of another installation, as after a dump was restored in part',
+         rowbell.publish_command(jsonb_populate_record(p, jsonb_build_object('relation', c.relation::regclass)))
+    from rowbell.published_tables() p cross join rowbell.published_candidates(p) c where p.relation is null
+  union all
+  select 'column is gone', p.relation::regclass::text, string_agg(c.was, ', ')
+         || case when bool_or(c.was = p.scope and c.now is null) then ': choose another scope; without one, addresses go to whoever gets those without a scope' else '' end,
          rowbell.publish_command(p)
-    from rowbell.published p join pg_class c on c.oid = p.relation cross join jsonb_each_text(p.attnums) a
-   where not exists (select from pg_attribute t where t.attrelid = p.relation and t.attname = a.key and not t.attisdropped)
+    from rowbell.published_tables() p cross join rowbell.published_columns(p) c
+   where p.relation is not null and c.was is distinct from c.now
    group by p.*, p.relation
   union all
   select distinct 'not captured', t.target::text,
-         case when t.target = p.relation then 'a trigger is missing, disabled or of an earlier version' else 'written directly, its changes are missed' end,
+         case when t.target = p.relation and exists (select from jsonb_object_keys(rowbell.published_parts(p.relation)) k join pg_class c on c.oid = k::oid where c.relkind = 'f')
+                then 'it has a foreign table below, and a statement that reaches it fails'
+              when t.target = p.relation then 'a trigger is missing, disabled or of an earlier version' else 'written directly, its changes are missed' end,
          rowbell.publish_command(p)
-    from rowbell.published p join pg_class c on c.oid = p.relation cross join rowbell.publish_triggers(p.id, p.relation) t
-   where not t.is_there
+    from rowbell.published_tables() p cross join rowbell.publish_triggers(p.id, p.relation) t
+   where p.relation is not null and not t.is_there
   union all
-  select 'captured as it was', p.relation::text, 'a captured column was renamed or has another type, or the table has another name', rowbell.publish_command(p)
-    from rowbell.published p join pg_class c on c.oid = p.relation
-   where not rowbell.capture_is_current(p)
-     and not exists (select from jsonb_object_keys(p.attnums) n
-                      where not exists (select from pg_attribute a where a.attrelid = p.relation and a.attname = n and not a.attisdropped))
+  select 'partitions changed', p.relation::text,
+         concat_ws('; ', 'came: ' || string_agg(c.name, ', ' order by c.name) filter (where c.op = 'create'),
+                         'gone: ' || string_agg(c.name, ', ' order by c.name) filter (where c.op = 'delete')) || ': subscribers were not told of their rows',
+         rowbell.publish_command(p)
+    from rowbell.published_tables() p cross join rowbell.published_parts_changed(p) c group by p.*, p.relation
+  union all
+  select 'captured as it was', p.relation::text,
+         'a captured column was renamed or has another type, or the table has another name, or a dump was restored', rowbell.publish_command(p)
+    from rowbell.published_tables() p
+   where p.relation is not null and not rowbell.capture_is_current(p)
+     and not exists (select from rowbell.published_columns(p) c where c.was is distinct from c.now)
      and not exists (select from rowbell.publish_triggers(p.id, p.relation) t where t.target = p.relation and not t.is_there)
+  union all
+  -- The function remembers how its table was published.
+  select 'not published', r.relation::regclass::text, 'it has the triggers of ' || coalesce(n.name, 'a table') || ', but rowbell.published was not restored',
+         case when n.command is null or to_regclass(n.name) <> r.relation then format('select rowbell.unpublish(%L)', r.relation::regclass)
+              else format('select rowbell.publish(%L', r.relation::regclass) || n.options end
+    from pg_proc f
+   cross join lateral (
+     select substring(f.proname, '^capture_([0-9]{1,9})_truncate$')::int as id, c.command, replace(substring(c.command, c.pattern), '''''', '''') as name,
+            regexp_replace(c.command, c.pattern, '') as options
+       from (select obj_description(f.oid, 'pg_proc') as command, $re$^select rowbell\.publish\( ?E?'((?:[^']|'')+)'$re$ as pattern) c) n
+   cross join rowbell.published_carriers(n.id) r
+   where f.pronamespace = 'rowbell'::regnamespace and n.id is not null and not exists (select from rowbell.published p where p.id = n.id)
   union all
   select 'triggers of a table that is not published', g.tgrelid::regclass::text, g.tgname || ' captures nothing here',
          format('drop trigger %I on %s', g.tgname, g.tgrelid::regclass)
     from pg_trigger g join pg_proc f on f.oid = g.tgfoid
    where f.pronamespace = 'rowbell'::regnamespace and starts_with(f.proname, 'capture_') and not g.tgisinternal
-     and not exists (select from rowbell.published p cross join rowbell.publish_relations(p.relation) r
-                      where r = g.tgrelid and f.proname ~ format('^capture_(%s|%s)(_|$)', p.id, p.relation::oid))
+     and exists (select from rowbell.published p cross join rowbell.published_candidates(p) where f.proname ~ format('^capture_%s(_|$)', p.id))
+     and not exists (select from rowbell.published p cross join rowbell.published_candidates(p) c cross join rowbell.publish_relations(c.relation) r
+                      where r = g.tgrelid)
   union all
   select 'key is not unique', p.relation::regclass::text, array_to_string(p.key, ', '),
          'add a unique constraint on these columns, or publish with another key'
-    from rowbell.published p join pg_class c on c.oid = p.relation
-   where cardinality(p.key) > 0 and not exists (
+    from rowbell.published_tables() p
+   where p.relation is not null and cardinality(p.key) > 0 and not exists (
      select from pg_index i where i.indrelid = p.relation and i.indisunique and i.indisvalid and i.indpred is null
       and (select array_agg(a.attname order by a.attname) from unnest(i.indkey::int2[]) k
              join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k)
         = (select array_agg(k order by k) from unnest(p.key) k))
   union all
+  select 'key may be NULL', p.relation::regclass::text, string_agg(a.attname, ', ' order by a.attname),
+         'set these columns not null, or publish with another key'
+    from rowbell.published_tables() p join pg_attribute a on a.attrelid = p.relation and a.attname = any (p.key) and not a.attnotnull
+   group by p.id, p.relation
+  union all
+  select 'follows some changes only', 'follow_ddl', 'it was switched on by an earlier version', 'select rowbell.follow_ddl()'
+   where exists (select from pg_event_trigger e where e.evtname = 'rowbell_follow_ddl')
+     and not exists (select from pg_event_trigger e where e.evtname = 'rowbell_follow_drop')
+  union all
   select 'applied without triggers', r.srrelid::regclass::text, 'logical replication fires no triggers: its changes are not captured',
          'publish the table where it is written'
-    from pg_subscription_rel r join rowbell.published p on p.relation = r.srrelid
+    from pg_subscription_rel r join rowbell.published_tables() p on p.relation = r.srrelid
   union all
   select 'role writes without triggers', coalesce(s.setrole::regrole::text, '(all)'), 'session_replication_role = replica',
          'alter role ... reset session_replication_role'
@@ -133,13 +173,13 @@ begin atomic
     from rowbell.subscriptions s where not exists (select from pg_roles r where r.rolname = s.owner)
   union all
   select 'index is not read', 'subscription ' || s.name, f.fault, 'see docs/indexing.md, The right to read'
-    from rowbell.subscriptions s cross join rowbell.published p
+    from rowbell.subscriptions s cross join rowbell.published_tables() p
    cross join lateral (
      select coalesce(rowbell.index_denied(s.owner, p, rowbell.index_columns(s.settings)),
                      (select format('the owner of %s, %s, is not trusted', c.what, pg_get_userbyid(c.owner))
                         from rowbell.index_code(p.relation) as c where not rowbell.index_trusts(c.owner) limit 1)) as fault) f
    where s.kind = 'index' and f.fault is not null
-     and exists (select from rowbell.event_types t join rowbell.routes r on r.type_id = t.id where t.relation = p.relation and r.subscription_id = s.id)
+     and exists (select from rowbell.event_types t join rowbell.routes r on r.type_id = t.id where t.published_id = p.id and r.subscription_id = s.id)
   union all
   select 'lock in other hands', 'pid ' || f.pid, f.holder || case when f.application <> '' then ' ' || f.application else '' end || ' stops ' || f.stops,
          format('select pg_terminate_backend(%s), and ask %I why', f.pid, f.holder)

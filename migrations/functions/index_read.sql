@@ -128,7 +128,9 @@ begin
   if current_setting('restrict_nonsystem_relation_kind', true) is not null then
     perform set_config('restrict_nonsystem_relation_kind', 'view, foreign-table', true);
   end if;
-  if to_regclass(source) is null then
+  if p.relation is null and exists (select from rowbell.published_candidates(p)) then
+    raise exception 'table % is not captured: it must be published again, see rowbell doctor', p.name using errcode = 'undefined_table';
+  elsif to_regclass(source) is null then
     raise exception 'table % is gone', p.name using errcode = 'object_not_in_prerequisite_state';
   end if;
   select * into class from pg_class c where c.oid = p.relation;
@@ -218,7 +220,7 @@ return (select string_agg(format(case when rowbell.index_own_type(a.atttypid) th
 -- Rows that are there for subscribers: not soft-deleted.
 create or replace function rowbell.index_alive_sql(p rowbell.published) returns text
 language sql immutable
-return case when p.soft_delete is null then 'true' else format('"rowbell$r".%I is null', p.soft_delete) end;
+return case when p.soft_delete is null then 'true' else format('"rowbell$r".%I is not distinct from null', p.soft_delete) end;
 
 create or replace function rowbell.index_scope_sql(p rowbell.published) returns text
 language sql stable
@@ -332,12 +334,12 @@ declare
   g record;
 begin
   select * into s from rowbell.subscriptions o where o.id = subscription;
-  for g in select t.relation, array_agg(e.seq) as seqs, array_agg(e.key) as keys, array_agg(distinct e.key) as distinct_keys,
+  for g in select t.published_id, array_agg(e.seq) as seqs, array_agg(e.key) as keys, array_agg(distinct e.key) as distinct_keys,
                   min(left(t.type, -length(e.op) - 1)) as name
              from rowbell.events e join rowbell.event_types t on t.id = e.type_id
-            where e.seq = any (seqs) and e.key is not null group by t.relation loop
+            where e.seq = any (seqs) and e.key is not null group by t.published_id loop
     begin
-      select * into p from rowbell.published o where o.relation = g.relation;
+      select * into p from rowbell.published_tables() o where o.id = g.published_id;
       if not found or cardinality(p.key) = 0 then
         return query select u.seq, g.name, u.key, null, null, '55000', format('table %s is not published with a key', g.name)
           from unnest(g.seqs, g.keys) as u(seq, key);
@@ -365,7 +367,7 @@ declare
   p rowbell.published;
 begin
   select * into s from rowbell.subscriptions o where o.id = subscription;
-  select * into p from rowbell.published o where o.name = index_read_keys.name;
+  select * into p from rowbell.published_tables() o where o.name = index_read_keys.name;
   return query select r.key, r.document is not null or r.postponed from rowbell.index_read_rows(s, p, keys) as r;
 exception when insufficient_privilege or undefined_column then
   raise exception using errcode = sqlstate, message = rowbell.index_problem(sqlstate, sqlerrm, p);
@@ -395,7 +397,7 @@ declare
   keys text[];
 begin
   select * into s from rowbell.subscriptions o where o.id = subscription;
-  select * into p from rowbell.published o where o.name = index_walk_rows.name;
+  select * into p from rowbell.published_tables() o where o.name = index_walk_rows.name;
   keys := rowbell.index_next_keys(s, p, after_key, "limit");
   return query select o.key, r.scope, r.document, r.problem, r.postponed
                  from unnest(keys) with ordinality as o(key, i) join rowbell.index_read_rows(s, p, keys) as r on r.key = o.key order by o.i;

@@ -44,12 +44,12 @@ begin
     'with found as materialized (%s), '
     'gone as (delete from rowbell.search d using found f '
     '          where f.document is null and d.subscription_id = $3 and d.name = $4 and d.key = f.key), '
-    'written as (insert into rowbell.search as d (subscription_id, name, key, scope, document, language, content, event_seq) '
-    'select $3, $4, f.key, f.scope, f.document, $5, rowbell.search_vector($5, f.document, $6), q.seq '
+    'written as (insert into rowbell.search as d (subscription_id, name, key, scope, document, content, event_seq) '
+    'select $3, $4, f.key, f.scope, f.document, rowbell.search_vector($5, f.document, $6), q.seq '
     '  from found f join (select u.key, max(u.seq) as seq from unnest($8, $7) as u(key, seq) group by u.key) q on q.key = f.key '
     ' where f.document is not null '
     'on conflict (subscription_id, name, key) do update '
-    '   set scope = excluded.scope, document = excluded.document, language = excluded.language, content = excluded.content, '
+    '   set scope = excluded.scope, document = excluded.document, content = excluded.content, '
     '       event_seq = greatest(d.event_seq, excluded.event_seq), indexed_at = now()) '
     'select f.key, f.problem from found f where f.problem is not null',
     rowbell.index_rows_sql(p, columns, source))
@@ -100,12 +100,12 @@ begin
   if not found then
     return;   -- removed: so are its jobs and documents
   end if;
-  for g in select t.relation, array_agg(e.seq order by e.seq) as seqs, array_agg(e.key order by e.seq) as keys,
+  for g in select t.published_id, array_agg(e.seq order by e.seq) as seqs, array_agg(e.key order by e.seq) as keys,
                   min(left(t.type, -length(e.op) - 1)) as name
              from rowbell.events e join rowbell.event_types t on t.id = e.type_id
-            where e.seq = any (seqs) and e.key is not null group by t.relation order by t.relation loop
+            where e.seq = any (seqs) and e.key is not null group by t.published_id order by t.published_id loop
     begin
-      select * into p from rowbell.published o where o.relation = g.relation;
+      select * into p from rowbell.published_tables() o where o.id = g.published_id;
       if not found or cardinality(p.key) = 0 then
         return query select u, '55000', format('table %s is not published with a key', g.name) from unnest(g.seqs) as u;
         continue;
@@ -136,8 +136,9 @@ begin
     w.phase := 'done';
     return w;
   end if;
-  if w.phase is null or w.phase = 'done' or w.mark < event then
-    select * into target from rowbell.published o where o.name = index_walk_open.name;
+  -- A transaction that is yet to come is one of another cluster, whose dump was restored.
+  if w.phase is null or w.phase = 'done' or w.mark < event or (w.phase = 'waiting' and w.mark_xact >= pg_snapshot_xmax(pg_current_snapshot())) then
+    select * into target from rowbell.published_tables() o where o.name = index_walk_open.name;
     if not found or cardinality(target.key) = 0 then
       raise exception 'table % is not published with a key', name using errcode = 'object_not_in_prerequisite_state';
     end if;
@@ -188,7 +189,7 @@ begin
     return w;
   end if;
   select * into s from rowbell.subscriptions o where o.id = subscription;
-  select * into p from rowbell.published o where o.name = index_walk_step.name;
+  select * into p from rowbell.published_tables() o where o.name = index_walk_step.name;
   if w.phase = 'rows' then
     keys := rowbell.index_next_keys(s, p, w.after_key, "limit");
   else

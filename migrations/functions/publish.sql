@@ -8,17 +8,23 @@ language sql stable
 begin atomic
   with recursive tree as (
     select root as relation
-    union select i.inhrelid from pg_inherits i join tree t on i.inhparent = t.relation)
+    union select i.inhrelid from pg_inherits i join tree t on i.inhparent = t.relation where not i.inhdetachpending)
   select t.relation from tree t join pg_class c on c.oid = t.relation where c.relkind in ('r', 'p') and c.relpersistence <> 't';
 end;
 
--- The triggers that capture a table, on itself, its partitions and its children, and which of them are there as they should be.
+-- The triggers that capture a table, on itself, its partitions and its children, and which of them are there as they should be. What a statement
+-- changes in a foreign table PostgreSQL collects for no trigger, and fails: of statements on a table that has one below, only that there
+-- was one is captured, and the function for TRUNCATE tells of the whole collection.
 create or replace function rowbell.publish_triggers(published_id int, root oid)
 returns table (target regclass, name name, is_there boolean, ddl text)
 language sql stable set search_path = pg_catalog, pg_temp
 begin atomic
-  with targets as (
-    select r as oid, exists (select from pg_inherits i where i.inhparent = r) as has_children from rowbell.publish_relations(root) as r)
+  with recursive over_foreign as (
+    select i.inhparent as oid from pg_inherits i join pg_class c on c.oid = i.inhrelid where c.relkind = 'f'
+    union select i.inhparent from over_foreign o join pg_inherits i on i.inhrelid = o.oid),
+  targets as (
+    select r as oid, exists (select from pg_inherits i where i.inhparent = r) as has_children, r in (select o.oid from over_foreign o) as blind
+      from rowbell.publish_relations(root) as r)
   select t.oid::regclass, w.name,
          exists (select from pg_trigger g
                   where g.tgrelid = t.oid and g.tgname = w.name and g.tgenabled in ('O', 'A')
@@ -30,7 +36,9 @@ begin atomic
                               case when w.has_new then ' new table as "rowbell$new"' end), ''), w.function)
     from targets t
    -- The names sort last, since an AFTER trigger of the application may change the row again. The numbers are pg_trigger's.
-    join (select v.name::name, v.event, format('capture_%s_%s', published_id, v.op) as function, v.type, v.has_old, v.has_new, v.only_parents
+    join lateral (
+          select v.name::name, v.event, format('capture_%s_%s', published_id, case when t.blind then 'truncate' else v.op end) as function, v.type,
+                 v.has_old and not t.blind as has_old, v.has_new and not t.blind as has_new, v.only_parents
             from (values ('~rowbell_insert', 'after insert', 'insert', 4, false, true, false),
                          ('~rowbell_delete', 'after delete', 'delete', 8, true, false, false),
                          ('~rowbell_update', 'after update', 'update', 16, true, true, false),
@@ -98,7 +106,8 @@ create or replace function rowbell.publish_lend(caller name, published_id int, l
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   if not pg_has_role(caller, current_user, 'usage')
-     and exists (select from rowbell.published p where p.id = published_id and rowbell.owns(caller, p.relation)) then
+     and exists (select from rowbell.published p cross join rowbell.published_candidates(p) c
+                  where p.id = published_id and rowbell.owns(caller, c.relation)) then
     execute format(case when lend then 'grant execute on function %s to %I' else 'revoke execute on function %s from %I' end,
                    rowbell.capture_functions(published_id), caller);
   end if;
@@ -147,14 +156,6 @@ begin
     raise exception 'rowbell.publish: % is a partition', p.relation
       using errcode = 'wrong_object_type', hint = 'Publish the partitioned table: its partitions are covered.';
   end if;
-  with recursive tree as (
-    select class.oid as relation
-    union select i.inhrelid from pg_inherits i join tree t on i.inhparent = t.relation)
-  select t.relation into taken from tree t join pg_class c on c.oid = t.relation where c.relkind = 'f' limit 1;
-  if found then
-    raise exception 'rowbell.publish: % has the foreign table % below it, and PostgreSQL cannot tell what a statement changes there', p.relation, taken
-      using errcode = 'wrong_object_type', hint = 'Detach it, or publish the tables that hold rows here.';
-  end if;
   if p.name = '' or p.name ~ '[\s*]' or octet_length(p.name) > 190 or p.name = 'rowbell' or starts_with(p.name, 'rowbell.') then
     raise exception 'rowbell.publish: % cannot be a name: 1 to 190 bytes, no white space, no *, not rowbell', quote_literal(p.name)
       using errcode = 'invalid_parameter_value', hint = 'Pass name => ''...''.';
@@ -202,8 +203,13 @@ begin
   p.attnums := coalesce((select jsonb_object_agg(a.attname, a.attnum) from pg_attribute a
                           where a.attrelid = p.relation and a.attname = any (p.key || p.scope || p.soft_delete || p.watch)), '{}');
 
-  select o.* into was from rowbell.published o where o.relation = p.relation;
+  p.relation_schema := (select n.nspname from pg_namespace n where n.oid = class.relnamespace);
+  p.relation_name := class.relname;
+  p.relation_oid := class.oid;
+  p.parts := rowbell.published_parts(class.oid);
+  was := rowbell.published_of(class.oid);
   p.id := was.id;
+  p.function_oid := to_regprocedure(format('rowbell.capture_%s_insert()', p.id));
   if was = p and rowbell.capture_is_current(p) then
     return jsonb_build_object('id', p.id, 'changed', false);
   elsif arguments ->> 'step' = 'look' then
@@ -211,32 +217,38 @@ begin
   end if;
 
   perform pg_advisory_xact_lock(x'726f7765'::int, 0);
-  select o.relation into taken from rowbell.published o
-   where o.name = p.name and o.relation <> p.relation and exists (select from pg_class c where c.oid = o.relation);
+  select o.relation into taken from rowbell.published_tables() o where o.name = p.name and o.id is distinct from p.id and o.relation is not null;
   if found then
     raise exception 'rowbell.publish: the name % is taken by table %', quote_literal(p.name), taken
       using errcode = 'duplicate_object', hint = 'Pass another name => ''...''.';
   end if;
   if exists (select from rowbell.event_types t
-              where t.type = any (array[p.name || '.create', p.name || '.update', p.name || '.delete']) and t.relation is null) then
+              where t.type = any (array[p.name || '.create', p.name || '.update', p.name || '.delete']) and t.published_id is null) then
     raise exception 'rowbell.publish: a domain event with the name %.create, .update or .delete is declared', p.name
       using errcode = 'duplicate_object', hint = 'Pass another name => ''...''.';
   end if;
-  delete from rowbell.published o where o.name = p.name and o.relation <> p.relation;
+  delete from rowbell.published o where o.name = p.name and o.id is distinct from p.id;
   if was.id is null then
-    insert into rowbell.published (relation, name, key, scope, soft_delete, watch, webhook, attnums)
-      values (p.relation, p.name, p.key, p.scope, p.soft_delete, p.watch, p.webhook, p.attnums) returning id into p.id;
+    insert into rowbell.published (name, key, scope, soft_delete, watch, webhook, attnums, relation_schema, relation_name, relation_oid, parts)
+      values (p.name, p.key, p.scope, p.soft_delete, p.watch, p.webhook, p.attnums, p.relation_schema, p.relation_name, p.relation_oid, p.parts)
+      returning id into p.id;
   else
     update rowbell.published o
        set name = p.name, key = p.key, scope = p.scope, soft_delete = p.soft_delete, watch = p.watch, webhook = p.webhook, attnums = p.attnums
      where o.id = p.id;
   end if;
-  insert into rowbell.event_types (type, relation, description, webhook)
-    select p.name || '.' || op, p.relation, format('A row of %s: %s', p.relation, op), p.webhook
+  insert into rowbell.event_types (type, published_id, description, webhook)
+    select p.name || '.' || op, p.id, format('A row of %s: %s', p.relation, op), p.webhook
       from unnest(array['create', 'update', 'delete']) as op
-    on conflict on constraint event_types_type_key do update set relation = excluded.relation, webhook = excluded.webhook
-      where (event_types.relation, event_types.webhook) is distinct from (excluded.relation, excluded.webhook);
+    on conflict on constraint event_types_type_key do update set published_id = excluded.published_id, webhook = excluded.webhook
+      where (event_types.published_id, event_types.webhook) is distinct from (excluded.published_id, excluded.webhook);
   perform rowbell.capture_create(p);
+  if was.id is not null then
+    was.name := p.name;
+    was.scope := p.scope;
+    perform rowbell.published_parts_tell(was);
+  end if;
+  perform rowbell.published_note(p);
   return jsonb_build_object('id', p.id, 'changed', true);
 end $$;
 
@@ -280,27 +292,31 @@ begin
       execute ddl;
     end loop;
     insert into rowbell.calls (name, arguments) values ('publish', published || '{"step": "return"}');
+    select string_agg(t.name, ', ') into ddl from jsonb_each_text(rowbell.published_parts(relation)) as t(oid, name) join pg_class c on c.oid = t.oid::oid
+     where c.relkind = 'f';
+    if ddl is not null then
+      raise warning 'rowbell.publish: below % are foreign tables (%): a statement on it is told as a change of the whole collection', relation, ddl
+        using hint = 'Detach them, or publish the tables that hold rows here, to be told of rows.';
+    end if;
   end if;
 end $$;
 
--- unpublish, as far as it needs the schema's owner. Its triggers are gone, or dropping their functions fails.
+-- unpublish, as far as it needs the schema's owner, in steps (arguments.step). look: which publication it is. remove: do it; its
+-- triggers are gone, or dropping their functions fails. Both return its id; NULL: it is not published.
 create or replace function rowbell.unpublish_as(caller name, arguments jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  p  rowbell.published;
-  op text;
+  p rowbell.published;
 begin
   if not rowbell.owns(caller, (arguments ->> 'relation')::oid) then
     raise exception 'rowbell.unpublish: must be owner of table %', (arguments ->> 'relation')::oid::regclass using errcode = 'insufficient_privilege';
   end if;
-  delete from rowbell.published o where o.relation = (arguments ->> 'relation')::oid returning o.* into p;
-  if not found then
-    return to_jsonb(false);
+  p := rowbell.published_of((arguments ->> 'relation')::oid);
+  if p.id is not null and arguments ->> 'step' = 'remove' then
+    delete from rowbell.published o where o.id = p.id;
+    execute format('drop function if exists %s', rowbell.capture_functions(p.id));
   end if;
-  execute format('drop function if exists %s', rowbell.capture_functions(p.id));
-  -- Until version 6 the OID was in the names.
-  execute format('drop function if exists %s, rowbell.%I()', rowbell.capture_functions(p.relation::oid::bigint), 'capture_' || p.relation::oid);
-  return to_jsonb(true);
+  return to_jsonb(p.id);
 end $$;
 
 -- Stops capturing. Events captured so far are still delivered. False: it was not published. Readers and writers wait for 0.1 s at a time
@@ -308,66 +324,75 @@ end $$;
 create or replace function rowbell.unpublish(relation regclass) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-  targets oid[];
-  drops   text[];
-  ddl     text;
-  removed jsonb;
+  call     jsonb := jsonb_build_object('relation', relation::oid::bigint::text, 'step', 'look');
+  found_id jsonb;
+  targets  oid[];
+  drops    text[];
+  ddl      text;
 begin
   if relation is null then
     raise exception 'rowbell.unpublish: relation is NULL' using errcode = 'null_value_not_allowed';
   end if;
-  if not pg_has_role(current_user, (select c.relowner from pg_class c where c.oid = relation), 'usage') then
-    raise exception 'rowbell.unpublish: must be owner of table %', relation using errcode = 'insufficient_privilege';
-  end if;
-  -- Wherever they are: on partitions, on children, and on what was one of these once.
+  insert into rowbell.calls (name, arguments) values ('unpublish', call) returning result into found_id;
+  -- Those of this publication wherever they are, also on what was a partition or a child once; and on this table those of any, also of another
+  -- installation, whose dump was restored here.
   select coalesce(array_agg(distinct g.tgrelid), '{}'),
          coalesce(array_agg(format('drop trigger if exists %I on %s', g.tgname, g.tgrelid::regclass)), '{}')
     into targets, drops
-    from pg_trigger g
-   where not g.tgisinternal
-     and g.tgfoid in (select o.tgfoid from pg_trigger o join pg_proc f on f.oid = o.tgfoid
-                       where o.tgrelid = relation and f.pronamespace = 'rowbell'::regnamespace and f.proname ~ '^capture_[0-9]+(_|$)');
+    from pg_trigger g join pg_proc f on f.oid = g.tgfoid
+   where not g.tgisinternal and f.pronamespace = 'rowbell'::regnamespace
+     and (f.proname ~ format('^capture_%s(_|$)', found_id)
+          or f.proname ~ '^capture_[0-9]+(_|$)' and g.tgrelid in (select r from rowbell.publish_relations(relation) as r));
   -- Dropping a trigger stops readers, too.
   perform rowbell.lock_gently(targets, 'access exclusive');
   perform set_config('lock_timeout', '1s', true);   -- until this function returns
   foreach ddl in array drops loop
     execute ddl;
   end loop;
-  insert into rowbell.calls (name, arguments) values ('unpublish', jsonb_build_object('relation', relation::oid::bigint::text))
-    returning result into removed;
-  return removed = 'true';
+  if found_id is not null then
+    insert into rowbell.calls (name, arguments) values ('unpublish', call || '{"step": "remove"}');
+  end if;
+  return found_id is not null;
 end $$;
 
 -- What is published of these relations (or of a table that they are partitions or children of), with the columns' present
--- names; a dropped column is left out, and named in `lost`. Only of the caller's own tables, and only what is not captured as it is now.
+-- names; a dropped column is left out, and named in `lost`; `gone`: tables that are no partitions or children any more. Only of the
+-- caller's own tables. Tells, of everybody's, what came and went with partitions.
 create or replace function rowbell.published_now_as(caller name, arguments jsonb) returns jsonb
-language sql stable security definer set search_path = pg_catalog, pg_temp
-begin atomic
-  with recursive above as (
-    select r::oid as relation from jsonb_array_elements_text(arguments -> 'relations') as r
-    union select i.inhparent from pg_inherits i join above a on i.inhrelid = a.relation),
-  present as (
-    select p.relation, c.key as old_name, a.attname as new_name
-      from rowbell.published p cross join jsonb_each_text(p.attnums) c
-      left join pg_attribute a on a.attrelid = p.relation and a.attnum = c.value::int and not a.attisdropped)
-  select coalesce(jsonb_agg(jsonb_build_object(
-           'relation', p.relation::oid::bigint::text, 'name', p.name,
-           'key', coalesce((select case when bool_and(n.new_name is not null) then array_agg(n.new_name::text order by k.i) end
-                              from unnest(p.key) with ordinality k(col, i)
-                              join present n on n.relation = p.relation and n.old_name = k.col), '{}'),
-           'scope', (select n.new_name from present n where n.relation = p.relation and n.old_name = p.scope),
-           'soft_delete', (select n.new_name from present n where n.relation = p.relation and n.old_name = p.soft_delete),
-           'watch', case when p.watch is not null then
-                      (select coalesce(array_agg(n.new_name::text) filter (where n.new_name is not null), '{}') from unnest(p.watch) w
-                         join present n on n.relation = p.relation and n.old_name = w) end,
-           'webhook', p.webhook,
-           'lost', (select array_agg(n.old_name) from present n where n.relation = p.relation and n.new_name is null))), '[]')
-    from rowbell.published p join above a on a.relation = p.relation
-   where rowbell.owns(caller, p.relation);
-end;
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  changed constant text[] := rowbell.call_texts(arguments, 'relations');
+  answer  jsonb := '[]';
+  gone    text[];
+  p       rowbell.published;
+begin
+  for p in
+      with recursive above as (
+        select r::oid as relation from unnest(changed) as r
+        union select i.inhparent from pg_inherits i join above a on i.inhrelid = a.relation)
+      select t.* from rowbell.published_tables() t
+       where t.relation in (select a.relation from above a) or t.relation is not null and (t.parts ?| changed or t.function_oid is null) loop
+    gone := array(select d.part from rowbell.published_parts_changed(p) d join pg_class c on c.oid = d.part where d.op = 'delete' and p.function_oid is not null);
+    perform rowbell.published_parts_tell(p);
+    continue when not rowbell.owns(caller, p.relation);
+    answer := answer || jsonb_build_array((
+      select jsonb_build_object(
+               'relation', p.relation::oid::bigint::text, 'name', p.name,
+               'key', coalesce(case when bool_and(c.now is not null) filter (where c.was = any (p.key))
+                                 then array_agg(c.now::text order by array_position(p.key, c.was)) filter (where c.was = any (p.key)) end, '{}'),
+               'scope', min(c.now::text) filter (where c.was = p.scope),
+               'soft_delete', min(c.now::text) filter (where c.was = p.soft_delete),
+               'watch', case when p.watch is not null then coalesce(array_agg(c.now::text) filter (where c.was = any (p.watch) and c.now is not null), '{}') end,
+               'webhook', p.webhook,
+               'lost', array_agg(c.was::text) filter (where c.now is null), 'gone', gone)
+        from rowbell.published_columns(p) c));
+  end loop;
+  return answer;
+end $$;
 
-create or replace function rowbell.published_now(relations oid[])
-returns table (relation oid, name text, key name[], scope name, soft_delete name, watch name[], webhook boolean, lost name[])
+drop function if exists rowbell.published_now(oid[]);   -- had fewer columns
+create function rowbell.published_now(relations oid[])
+returns table (relation oid, name text, key name[], scope name, soft_delete name, watch name[], webhook boolean, lost name[], gone oid[])
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -376,35 +401,34 @@ begin
   insert into rowbell.calls as c (name, arguments) values ('published_now', jsonb_build_object('relations', relations::bigint[]::text[]))
     returning c.result into found_now;
   return query select * from jsonb_to_recordset(found_now) as r(relation oid, name text, key name[], scope name, soft_delete name,
-                                                                watch name[], webhook boolean, lost name[]);
+                                                                watch name[], webhook boolean, lost name[], gone oid[]);
 end $$;
 
--- The command that publishes a table again with its options, as its columns are named now.
+-- The command that publishes a table again with its options, as its columns are named now. One that is gone is left out, except the scope:
+-- without it addresses would go to others, so that is for people to say.
 create or replace function rowbell.publish_command(p rowbell.published) returns text
 language sql stable set search_path = pg_catalog, pg_temp
 begin atomic
-  with present as (
-    select c.key as old_name, a.attname::text as new_name
-      from jsonb_each_text((p).attnums) c join pg_attribute a on a.attrelid = (p).relation and a.attnum = c.value::int and not a.attisdropped)
-  select format('select rowbell.publish(%L', (p).relation::text)
-         || coalesce((select format(', scope => %L', n.new_name) from present n where n.old_name = (p).scope), '')
-         || coalesce((select format(', soft_delete => %L', n.new_name) from present n where n.old_name = (p).soft_delete), '')
-         || coalesce((select format(', watch => %L', array_agg(n.new_name order by n.new_name)) from present n where n.old_name = any ((p).watch) having count(*) > 0), '')
-         || coalesce((select format(', key => %L', array_agg(n.new_name order by array_position((p).key, n.old_name::name)))
-                        from present n where n.old_name = any ((p).key) having count(*) > 0), '')
-         || format(', name => %L', (p).name) || case when (p).webhook then '' else ', webhook => false' end || ')';
+  select format('select rowbell.publish(%L', coalesce((p).relation::text, format('%I.%I', (p).relation_schema, (p).relation_name)))
+         || coalesce(', scope => ' || quote_literal(coalesce(min(c.now::text) filter (where c.was = (p).scope), (p).scope::text)), '')
+         || coalesce(', soft_delete => ' || quote_literal(min(c.now::text) filter (where c.was = (p).soft_delete)), '')
+         || coalesce(', watch => ' || quote_literal((array_agg(c.now::text order by c.now) filter (where c.was = any ((p).watch) and c.now is not null))::text), '')
+         || coalesce(', key => ' || quote_literal((case when bool_and(c.now is not null) filter (where c.was = any ((p).key))
+              then array_agg(c.now::text order by array_position((p).key, c.was)) filter (where c.was = any ((p).key)) end)::text), '')
+         || format(', name => %L', (p).name) || case when (p).webhook then '' else ', webhook => false' end || ')'
+    from rowbell.published_columns(p) c;
 end;
 
--- Follows the application's migrations: columns that are renamed or dropped, partitions that are attached. It never fails
--- the application's command: what it cannot follow is a warning.
-create or replace function rowbell.on_ddl() returns event_trigger
+-- Follows the application's migrations: columns and tables that are renamed, columns that are dropped, partitions that come and go. It
+-- never fails the application's command: what it cannot follow is a warning.
+create or replace function rowbell.follow_tables(relations oid[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-  relations constant oid[] := array(select c.objid from pg_event_trigger_ddl_commands() c where c.classid = 'pg_class'::regclass);
-  p record;
+  p      record;
+  target record;
 begin
   -- Of a role without a right to the schema (where roles are not wanted) nothing is published.
-  if not has_schema_privilege('rowbell', 'usage') then
+  if relations = '{}' or not has_schema_privilege('rowbell', 'usage') then
     return;
   end if;
   for p in select n.* from rowbell.published_now(relations) n loop
@@ -417,26 +441,54 @@ begin
       raise warning 'rowbell: cannot follow the change of table %: %', p.relation::regclass, sqlerrm
         using hint = 'Run rowbell.publish for it again, else writes to it may fail.';
     end;
+    -- What was detached is locked by the command.
+    for target in
+        select g.tgrelid::regclass as relation, g.tgname from pg_trigger g join pg_proc f on f.oid = g.tgfoid
+         where g.tgrelid = any (p.gone) and f.pronamespace = 'rowbell'::regnamespace and f.proname ~ '^capture_[0-9]+_' loop
+      begin
+        execute format('drop trigger %I on %s', target.tgname, target.relation);
+      exception when others then
+        raise warning 'rowbell: trigger % on % is left: %', target.tgname, target.relation, sqlerrm;
+      end;
+    end loop;
   end loop;
 exception when others then
   raise warning 'rowbell: cannot follow the change of a table: %', sqlerrm;
 end $$;
 
--- Optional, for a superuser: from now on captured tables are published again by themselves when they are altered.
+create or replace function rowbell.on_ddl() returns event_trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  perform rowbell.follow_tables(array(select c.objid from pg_event_trigger_ddl_commands() c
+                                       where c.classid = 'pg_class'::regclass and c.schema_name is distinct from 'pg_temp'));
+end $$;
+
+create or replace function rowbell.on_drop() returns event_trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+  perform rowbell.follow_tables(array(select d.objid from pg_event_trigger_dropped_objects() d
+                                       where d.object_type in ('table', 'foreign table') and not d.is_temporary));
+end $$;
+
+-- Optional, for a superuser: from now on captured tables are published again by themselves when they are altered, and partitions that
+-- come and go are told.
 create or replace function rowbell.follow_ddl(follow boolean default true) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   drop event trigger if exists rowbell_follow_ddl;
+  drop event trigger if exists rowbell_follow_drop;
   if follow then
-    create event trigger rowbell_follow_ddl on ddl_command_end when tag in ('ALTER TABLE', 'CREATE TABLE')
-      execute function rowbell.on_ddl();
+    create event trigger rowbell_follow_ddl on ddl_command_end
+      when tag in ('ALTER TABLE', 'CREATE TABLE', 'ALTER FOREIGN TABLE', 'CREATE FOREIGN TABLE') execute function rowbell.on_ddl();
+    create event trigger rowbell_follow_drop on sql_drop execute function rowbell.on_drop();
   end if;
 end $$;
 
 -- The generated functions of this installation, made anew by the generator above, and what publish used before version 7.
 do $$
 begin
-  perform rowbell.capture_create(p) from rowbell.published p where exists (select from pg_class c where c.oid = p.relation);
+  perform rowbell.capture_create(p) from rowbell.published_tables() p where p.relation is not null;
+  perform rowbell.published_follow();
 end $$;
 drop function if exists rowbell.publish_begin(oid, text, name[], name, name, name[], boolean, name);
 drop function if exists rowbell.publish_end(oid, name, boolean);

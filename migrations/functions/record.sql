@@ -38,7 +38,7 @@ begin
   if declared.id is null then
     select i.most_per_owner into most from rowbell.installation i;
     if not rowbell.is_operator(caller)
-       and (select count(*) from (select from rowbell.event_types t where t.relation is null and t.owner = caller limit most) as few) >= most then
+       and (select count(*) from (select from rowbell.event_types t where t.published_id is null and t.owner = caller limit most) as few) >= most then
       raise exception 'rowbell.declare_type: role % has declared % types, as many as it may', quote_ident(caller), most
         using errcode = 'configuration_limit_exceeded', hint = 'The limit is rowbell.installation.most_per_owner.';
     end if;
@@ -46,7 +46,7 @@ begin
       on conflict (type) do nothing;
     select * into declared from rowbell.event_types t where t.type = new_type;
   end if;
-  if declared.relation is not null then
+  if declared.published_id is not null then
     raise exception 'rowbell.declare_type: % is a row change of a published table', quote_literal(new_type)
       using errcode = 'duplicate_object', hint = 'Choose another name for the domain event.';
   end if;
@@ -89,7 +89,7 @@ begin
   if starts_with(type, 'rowbell.') then
     raise exception 'rowbell.record: events whose type begins with rowbell. are Rowbell''s own' using errcode = 'reserved_name';
   end if;
-  select t.id into declared from rowbell.event_types t where t.type = record.type and t.relation is null;
+  select t.id into declared from rowbell.event_types t where t.type = record.type and t.published_id is null;
   if declared is null then
     raise exception 'rowbell.record: the event type % is not declared', coalesce(quote_literal(type), 'NULL')
       using errcode = 'undefined_object',

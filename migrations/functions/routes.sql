@@ -15,7 +15,7 @@ end;
 
 create or replace function rowbell.route_wanted(s rowbell.subscriptions, t rowbell.event_types) returns boolean
 language sql stable
-return case s.kind when 'webhook' then t.webhook else t.relation is not null end
+return case s.kind when 'webhook' then t.webhook else t.published_id is not null end
        and exists (select from unnest(s.types) as pattern where rowbell.type_matches(pattern, t.type));
 
 -- A new subscription and a new type may be made at the same moment, neither seeing the other. So a type's maker holds
@@ -44,5 +44,5 @@ end $$;
 
 create or replace trigger routes_of_subscription after insert or update of types, scope, kind on rowbell.subscriptions
   for each row execute function rowbell.routes_of_subscription();
-create or replace trigger routes_of_type after insert or update of type, webhook, relation on rowbell.event_types
+create or replace trigger routes_of_type after insert or update of type, webhook, published_id on rowbell.event_types
   for each row execute function rowbell.routes_of_type();

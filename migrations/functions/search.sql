@@ -23,9 +23,9 @@ declare
 begin
   select t.id into strict type from rowbell.event_types t where t.type = 'rowbell.index.rebuild';
   perform pg_current_xact_id();
-  for target in select p.* from rowbell.published p
+  for target in select p.* from rowbell.published_tables() p
                  where cardinality(p.key) > 0 and exists (select from rowbell.event_types t join rowbell.routes r on r.type_id = t.id
-                                                           where t.relation = p.relation and r.subscription_id = s.id) order by p.name loop
+                                                           where t.published_id = p.id and r.subscription_id = s.id) order by p.name loop
     insert into rowbell.events as e (type_id, subject, data, fanned_out_at, fanout)
       values (type, target.name, jsonb_build_object('table', target.name), now(), array[s.id])
       returning e.seq into event;
@@ -69,10 +69,12 @@ end $$;
 -- After a failover or a restore commits may be lost that are in the search engines' indexes, with versions above those
 -- to come: the numbers of events are raised, and these indexes are rebuilt. (rowbell.search was lost along, and has what
 -- the tables have.) Does nothing when the database's history is the one that was followed last. Returns how many rebuilds
--- it queued; with the number of the history in one transaction, so it may be called, and killed, at any time.
+-- it queued; with the number of the history in one transaction, so it may be called, and killed, at any time. A dump that was restored
+-- has given the tables other numbers: that is followed here, too.
 create or replace function rowbell.follow_failover() returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
+  perform rowbell.published_follow();
   update rowbell.installation i
      set timeline = h.timeline, system_identifier = h.system_identifier
     from (select substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) as timeline, c.system_identifier from pg_control_system() c) h
@@ -167,9 +169,9 @@ begin
     raise exception 'rowbell.add_index: table % has no key, so its rows cannot be documents', quote_literal(keyless)
       using errcode = 'invalid_parameter_value', hint = 'Publish it with a primary key, or with key => ''{...}''.';
   end if;
-  select rowbell.index_denied(caller, p, rowbell.index_columns(options)) into fault from rowbell.published p
+  select rowbell.index_denied(caller, p, rowbell.index_columns(options)) into fault from rowbell.published_tables() p
    where exists (select from rowbell.event_types t cross join unnest(types) as pattern
-                  where t.relation = p.relation and rowbell.type_matches(pattern, t.type))
+                  where t.published_id = p.id and rowbell.type_matches(pattern, t.type))
      and rowbell.index_denied(caller, p, rowbell.index_columns(options)) is not null limit 1;
   if found then
     raise exception 'rowbell.add_index: %', fault using errcode = 'insufficient_privilege', hint = 'An index reads what its owner may read.';
@@ -245,18 +247,18 @@ begin
   return query
   with readable as materialized (
     select s.id, p.name, rowbell.index_language(s.settings) as language
-      from rowbell.subscriptions s cross join rowbell.published p
+      from rowbell.subscriptions s cross join rowbell.published_tables() p
      where s.kind = 'index' and s.settings ->> 'target' = 'postgres'
        and exists (select from pg_roles o where o.rolname = s.owner and pg_has_role(caller, o.oid, 'member'))
-       and exists (select from rowbell.event_types t join rowbell.routes r on r.type_id = t.id where t.relation = p.relation and r.subscription_id = s.id)
+       and exists (select from rowbell.event_types t join rowbell.routes r on r.type_id = t.id where t.published_id = p.id and r.subscription_id = s.id)
        and rowbell.index_denied(s.owner, p, rowbell.index_columns(s.settings)) is null),
   queries as materialized (
     select l.language, websearch_to_tsquery(l.language, query) as words from (select distinct r.language from readable r) as l),
   best as materialized (
-    select d.name, d.key, d.document, d.language, q.words, ts_rank_cd(d.content, q.words, 1) as rank
-      from queries q join rowbell.search d on d.content @@ q.words and d.language = q.language
+    select d.name, d.key, d.document, q.language, q.words, ts_rank_cd(d.content, q.words, 1) as rank
+      from queries q join rowbell.search d on d.content @@ q.words
      where (search_documents_of.scope is null or d.scope = rowbell.scope_of(search_documents_of.scope))
-       and exists (select from readable r where r.id = d.subscription_id and r.name = d.name)
+       and exists (select from readable r where r.id = d.subscription_id and r.name = d.name and r.language = q.language)
      order by ts_rank_cd(d.content, q.words, 1) desc, d.name, d.key limit "limit")
   select b.name, b.key, b.document, b.rank,
          -- Matches come between two private characters, which become tags once the text is escaped.

@@ -83,6 +83,9 @@ export async function secretsAreApart(stack) {
         seen.set(service, await stack.secretsOfTool(service));
         assert.deepEqual(Object.keys(seen.get(service)), names, service);
     }
+    const said = await stack.compose('run', '--rm', '-T', '--no-deps', '-e', 'ROWBELL_JWT_SECRET=', '-e', 'REDIS_URL=mine', 'gateway',
+        'printenv', 'ROWBELL_JWT_SECRET', 'REDIS_URL', 'DATABASE_URL');
+    assert.equal(said.trimEnd(), `\nmine\n${seen.get('gateway').DATABASE_URL}`, 'what the environment says wins');
     const passwords = [...seen.values()].map(({ DATABASE_URL }) => new URL(DATABASE_URL).password);
     assert.equal(new Set(passwords).size, passwords.length);
     for (const password of passwords) assert.match(password, /^[0-9a-f]{64}$/);
@@ -146,8 +149,11 @@ export async function redisIsLimited(stack) {
         ['dispatcher', 'publish', 'other', 'x'], ['dispatcher', 'subscribe', 'rowbell:test'], ['dispatcher', 'set', 'a', 'b'],
         ['dispatcher', 'flushall'], ['dispatcher', 'config', 'get', '*'],
         ['gateway', 'publish', 'rowbell:test', 'x'], ['gateway', 'subscribe', 'other'], ['gateway', 'psubscribe', '*'],
-        ['gateway', 'acl', 'list'], ['gateway', 'script', 'flush'],
+        ['gateway', 'acl', 'list'], ['gateway', 'script', 'flush'], ['gateway', 'pubsub', 'channels'], ['gateway', 'keys', '*'],
+        ['gateway', 'shutdown', 'nosave'], ['dispatcher', 'psubscribe', 'rowbell:*'], ['dispatcher', 'eval', 'return 1', '0'],
+        ['dispatcher', 'client', 'list'], ['dispatcher', 'select', '1'], ['nobody', 'acl', 'whoami'],
     ];
+    assert.match(await ask('nobody', 'auth', 'gateway', 'guessed'), /^WRONGPASS/);
     for (const words of denied) assert.match(await ask(...words), /^NOPERM/, words.join(' '));
 }
 

@@ -1,8 +1,9 @@
 // A hostile neighbour in the place of each part: what it reaches from there besides what docs/operating.md, "Containers", says.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { request } from 'node:http';
+import * as http2 from 'node:http2';
 import { connect } from 'node:net';
 import { getuid } from 'node:process';
 import { until } from '../reconcile/clock.mjs';
@@ -66,7 +67,7 @@ export async function noLoginRises(stack) {
 
 // The application may create functions in `public`. With types that fit better than those of pg_catalog, they would be called by
 // whoever looks along it: the superuser at the next start, a migration, an operator.
-export async function functionsOfTheApplicationAreNotFound(stack) {
+export async function functionsOfTheApplicationAreNotFound(stack, scale) {
     const planted = ['format(text, text)', 'format(text, text, text)', 'concat(text, text)', 'concat_ws(text, text, text)',
         'jsonb_build_object(text, text)', 'pg_has_role(text, text, text)', 'to_regrole(name)', 'pg_notify(name, name)'];
     const typed = planted.map((name) => `create function public.${name} returns ${name.startsWith('pg_has') ? 'boolean' : 'text'}
@@ -79,11 +80,8 @@ export async function functionsOfTheApplicationAreNotFound(stack) {
     await stack.compose('run', '--rm', '-T', '--no-deps', 'rekey');
     await stack.cli('doctor');
     await stack.cli('status');
-    for (const service of ['relay', 'dispatcher', 'gateway']) {
-        const [{ Id }] = await stack.containers(service);
-        await stack.docker('restart', Id);
-    }
-    for (const [service, count] of [['relay', 2], ['dispatcher', 3], ['gateway', 2]]) await stack.ready(service, count);
+    for (const service of Object.keys(scale)) await stack.docker('restart', (await stack.containers(service))[0].Id);
+    for (const [service, count] of Object.entries(scale)) await stack.ready(service, count);
     assert.equal(await stack.psql('select string_agg(distinct by::text, \',\') from public.taken'), '');
     await stack.application(planted.map((name) => `drop function public.${name};`).join(' ') + 'drop table public.taken');
 }
@@ -151,7 +149,7 @@ export async function onlyDispatchersGetOut(stack) {
 }
 
 const NEXT = 'GET /smuggled HTTP/1.1\r\nHost: localhost\r\nX-Rowbell-Scopes: acme\r\n\r\n';
-const FORGED = 'X-Rowbell-Scopes: acme\r\nx-rowbell-subject: root\r\nX_Rowbell_Scopes: acme\r\nX-Rowbell-Scopes : acme\r\n'
+const FORGED = 'X-Rowbell-Scopes: acme\r\nx-rowbell-subject: root\r\nX_Rowbell_Scopes: acme\r\n'
     + 'Forwarded: for=192.0.2.1\r\nX-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 192.0.2.2\r\nX-Real-IP: 192.0.2.3\r\n';
 
 function raw(host, port, text) {
@@ -163,37 +161,65 @@ function raw(host, port, text) {
     });
 }
 
-// The image of the proxy before something that answers with all that it was sent.
-export async function proxyClearsHeaders(stack) {
+// The image of the proxy before something that answers with all that it was sent. `volumes` are the proxy's.
+async function withEcho(stack, volumes, body) {
     const network = `${stack.project}-echo`;
     const echo = 'my $s = IO::Socket::INET->new(Listen => 5, LocalPort => 8080); while (my $c = $s->accept) { my $h = "";'
-        + ' while (<$c>) { last if /^\\r\\n/; $h .= $_ } print $c "HTTP/1.1 200 OK\\r\\nConnection: close\\r\\n\\r\\n$h"; close $c }';
+        + ' while (<$c>) { last if /^\\r\\n/; $h .= $_ } print $c "HTTP/1.1 200 OK\\r\\nConnection: close\\r\\n'
+        + 'Content-Length: " . length($h) . "\\r\\n\\r\\n$h"; close $c }';
     const containers = [];
+    const run = async (...args) => containers.push(await stack.docker('run', '-d', '--network', network, ...args));
     await stack.docker('network', 'create', network);
     try {
-        containers.push(await stack.docker('run', '-d', '--network', network, '--network-alias', 'gateway', 'rowbell', 'perl', '-MIO::Socket::INET', '-e', echo));
-        containers.push(await stack.docker('run', '-d', '--network', network, '--read-only', '--tmpfs', '/tmp', '--user', '999:999', 'rowbell-proxy'));
+        await run('--network-alias', 'gateway', 'rowbell', 'perl', '-MIO::Socket::INET', '-e', echo);
+        await run('--read-only', '--tmpfs', '/tmp', '--user', '999:999', ...volumes, 'rowbell-proxy');
         const [{ NetworkSettings }] = JSON.parse(await stack.docker('inspect', containers[1]));
         const { IPAddress, Gateway } = NetworkSettings.Networks[network];
         const ask = (head, target = '/events') =>
             raw(IPAddress, 8080, `GET ${target} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n${head}\r\n`).catch(String);
         await until('the proxy passes requests on', SOON_MS, async () => (await ask('')).includes('\r\n\r\nGET /events'));
-        for (const head of [`Authorization: Bearer t\r\n${FORGED}`, `${FORGED}Authorization: Bearer t\r\nConnection: X-Forwarded-For, X-Rowbell-Scopes\r\n`]) {
-            const answer = await ask(head);
-            const passed = answer.slice(answer.indexOf('\r\n\r\n') + 4);
-            assert.match(passed, /^authorization: Bearer t$/im, "what is the client's own goes on");
-            assert.match(passed, /^host: evil\.example$/im, 'the gateway judges the Host itself');
-            assert.deepEqual(passed.match(/^x-forwarded-for:.*$/gim), [`X-Forwarded-For: ${Gateway}`]);
-            assert.doesNotMatch(passed, /scopes|subject|^forwarded|192\.0\.2\.[12]|acme|root/im);
-        }
-        // One request is never taken for two, and none has a target of another host.
-        const bodies = ['Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n', 'Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n',
-            'Content-Length: 0\r\nContent-Length: 5\r\n\r\n', 'Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n'];
-        for (const body of bodies) assert.doesNotMatch(await ask(body + NEXT), /\r\n\r\nGET[^]*smuggled/, body);
-        assert.match(await ask('', 'http://postgres:5432/events'), /\r\n\r\nGET \/events HTTP/);
+        await body(ask, IPAddress, Gateway);
     } finally {
         for (const id of containers) await stack.docker('rm', '-f', id);
         await stack.docker('network', 'rm', network);
+    }
+}
+
+export const proxyClearsHeaders = (stack) => withEcho(stack, [], async (ask, address, client) => {
+    for (const head of [`Authorization: Bearer t\r\n${FORGED}`, `${FORGED}Authorization: Bearer t\r\nConnection: X-Forwarded-For, X-Rowbell-Scopes\r\n`]) {
+        const answer = await ask(head);
+        const passed = answer.slice(answer.indexOf('\r\n\r\n') + 4);
+        assert.match(passed, /^authorization: Bearer t$/im, "what is the client's own goes on");
+        assert.match(passed, /^host: evil\.example$/im, 'the gateway judges the Host itself');
+        assert.deepEqual(passed.match(/^x-forwarded-for:.*$/gim), [`X-Forwarded-For: ${client}`]);
+        assert.doesNotMatch(passed, /scopes|subject|^forwarded|192\.0\.2\.[12]|acme|root/im);
+    }
+    // One request is never taken for two, and none has a target of another host.
+    const bodies = ['Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n', 'Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n',
+        'Content-Length: 0\r\nContent-Length: 5\r\n\r\n', 'Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n'];
+    for (const body of bodies) assert.doesNotMatch(await ask(body + NEXT), /\r\n\r\nGET[^]*smuggled/, body);
+    assert.match(await ask('', 'http://postgres:5432/events'), /\r\n\r\nGET \/events HTTP/);
+});
+
+// With the line for tls.conf that docker-compose.yml shows.
+export async function proxyServesTls(stack) {
+    const [line] = /listen 8443 ssl;.*/.exec(readFileSync(new URL('../../docker-compose.yml', import.meta.url), 'utf8'));
+    const volume = `${stack.project}-tls`;
+    const make = 'cd /tls; openssl req -x509 -nodes -newkey rsa:2048 -subj /CN=localhost -keyout key.pem -out cert.pem; echo "$0" >tls.conf; chown 999 *';
+    await stack.docker('volume', 'create', volume);
+    try {
+        await stack.docker('run', '--rm', '--network', 'none', '--user', '0', '-v', `${volume}:/tls`, 'rowbell', 'sh', '-ec', make, line);
+        await withEcho(stack, ['-v', `${volume}:/etc/nginx/tls:ro`], async (ask, address) => {
+            const session = http2.connect(`https://${address}:8443`, { rejectUnauthorized: false });
+            const stream = session.request({ ':path': '/events', 'x-rowbell-scopes': 'acme' });
+            let passed = '';
+            for await (const part of stream.setEncoding('latin1')) passed += part;
+            session.close();
+            assert.match(passed, /^x-forwarded-proto: https$/im);
+            assert.doesNotMatch(passed, /scopes|acme/);
+        });
+    } finally {
+        await stack.docker('volume', 'rm', volume);
     }
 }
 

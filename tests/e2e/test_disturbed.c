@@ -15,9 +15,10 @@ enum { SOON_MS = 30000 };
                 &out, &err)
 
 static void expect_end(const char *program, const char *url, int status, const char *says) {
-    int got = strcmp(program, "rowbell-gateway") == 0
-                  ? program_run(program, WITH("--auth", "none", "--listen", "127.0.0.1:0", "--database-url", url), &out, &err)
-                  : ONCE(program, url);
+    int got =
+        strcmp(program, "rowbell-gateway") == 0
+            ? program_run(program, WITH("--auth", "none", "--listen", "127.0.0.1:0", "--database-url", url), &out, &err)
+            : ONCE(program, url);
     ck_assert_msg(got == status, "%s: status %d instead of %d\n%s", program, got, status, err);
     expect_text(err, says);
 }
@@ -35,11 +36,13 @@ static void five_events(void) {
 static void follow_doctor(const char *problem) {
     char sql[300];
     expect_status(RUN("doctor", "--json"), 5);
-    snprintf(sql, sizeof sql, "select count(*), string_agg(d ->> 'remedy', ';') from jsonb_array_elements($1::jsonb) d where "
-             "d ->> 'problem' = '%s'", problem);
+    snprintf(sql, sizeof sql,
+             "select count(*), string_agg(d ->> 'remedy', ';') from jsonb_array_elements($1::jsonb) d where "
+             "d ->> 'problem' = '%s'",
+             problem);
     PGresult *result = PQexecParams(conn, sql, 1, NULL, &out, NULL, NULL, 0);
-    ck_assert_msg(PQresultStatus(result) == PGRES_TUPLES_OK && atoi(PQgetvalue(result, 0, 0)) > 0, "doctor has no '%s':\n%s",
-                  problem, out);
+    ck_assert_msg(PQresultStatus(result) == PGRES_TUPLES_OK && atoi(PQgetvalue(result, 0, 0)) > 0,
+                  "doctor has no '%s':\n%s", problem, out);
     sql_run(conn, PQgetvalue(result, 0, 1));
     PQclear(result);
     RUN("doctor");
@@ -83,9 +86,10 @@ END_TEST
 
 START_TEST(many_tables_and_the_owner_too) {
     five_events();
-    sql_run(conn, "do $$ declare t regclass; begin for t in select oid from pg_class where relnamespace = "
-                  "'rowbell'::regnamespace and relkind = 'r' loop execute format('alter table %s enable row level security, "
-                  "force row level security', t); end loop; end $$");
+    sql_run(conn,
+            "do $$ declare t regclass; begin for t in select oid from pg_class where relnamespace = "
+            "'rowbell'::regnamespace and relkind = 'r' loop execute format('alter table %s enable row level security, "
+            "force row level security', t); end loop; end $$");
     expect_end("rowbell-relay", database_url, 4, " more, so that"); // as superuser: our functions run as the owner
     expect_text(err, "alter table ... disable row level security");
     follow_doctor("row security");
@@ -98,10 +102,10 @@ static const struct {
     const char *sql, *says, *problem;
     bool starts; // only doctor says it
 } disturbances[] = {
-    {"create rule silent as on insert to rowbell.jobs do instead nothing", "rules change what statements on rowbell.jobs do",
-     "rule on a table of ours", false},
-    {"alter table rowbell.events owner to pg_monitor", "of another role than the schema is rowbell.events: give it back",
-     "belongs to another role", false},
+    {"create rule silent as on insert to rowbell.jobs do instead nothing",
+     "rules change what statements on rowbell.jobs do", "rule on a table of ours", false},
+    {"alter table rowbell.events owner to pg_monitor",
+     "of another role than the schema is rowbell.events: give it back", "belongs to another role", false},
     {"alter view rowbell.status owner to pg_monitor", "of another role than the schema is rowbell.status: give it back",
      "belongs to another role", false},
     {"alter table rowbell.subscriptions disable trigger all", NULL, "trigger is disabled", true},
@@ -123,10 +127,13 @@ END_TEST
 START_TEST(an_event_trigger_that_secures_each_new_table_does_not_stop_us) {
     const char *url = fixture_empty_database();
     conn = fixture_connect();
-    sql_run(conn, "create function secure() returns event_trigger language plpgsql as $$ declare d record; begin for d in select * "
-                  "from pg_event_trigger_ddl_commands() where object_type = 'table' loop execute format('alter table %s enable "
-                  "row level security', d.objid::regclass); end loop; end $$;"
-                  "create event trigger secure on ddl_command_end when tag in ('CREATE TABLE') execute function secure()");
+    sql_run(
+        conn,
+        "create function secure() returns event_trigger language plpgsql as $$ declare d record; begin for d in select "
+        "* "
+        "from pg_event_trigger_ddl_commands() where object_type = 'table' loop execute format('alter table %s enable "
+        "row level security', d.objid::regclass); end loop; end $$;"
+        "create event trigger secure on ddl_command_end when tag in ('CREATE TABLE') execute function secure()");
     expect_status(RUN("migrate"), 0);
     ck_assert_int_eq(ONCE("rowbell-relay", url), 0);
     sql_run(conn, "create table posts (id int primary key); alter table posts disable row level security");
@@ -146,8 +153,10 @@ static const struct {
     {"revoke usage on schema rowbell from public", 0, 4, "permission denied for schema rowbell"},
     {"revoke select on rowbell.migrations from rowbell_gateway", 2, 4, "permission denied for table migrations"},
     {"revoke select on rowbell.events from rowbell_relay", 0, 1, "permission denied for table events"},
-    {"revoke select (id) on rowbell.subscriptions from rowbell_relay", 0, 1, "permission denied for table subscriptions"},
-    {"revoke select on rowbell.subscriptions from rowbell_dispatcher", 1, 1, "permission denied for table subscriptions"},
+    {"revoke select (id) on rowbell.subscriptions from rowbell_relay", 0, 1,
+     "permission denied for table subscriptions"},
+    {"revoke select on rowbell.subscriptions from rowbell_dispatcher", 1, 1,
+     "permission denied for table subscriptions"},
     {"revoke select on rowbell.jobs from rowbell_dispatcher", 1, 1, "permission denied for table jobs"},
     {"revoke insert on rowbell.stream_log from rowbell_dispatcher", 1, 1, "permission denied for table stream_log"},
 };
@@ -167,7 +176,8 @@ START_TEST(revoked_rights_are_named_and_come_back_by_migrate) {
     else if (revocations[_i].group == 2)
         gateway_start(WITH("--database-url", url));
     else
-        ck_assert_int_eq(sql_int(conn, "select has_table_privilege('rowbell_dispatcher', 'rowbell.jobs', 'select')::int"), 1);
+        ck_assert_int_eq(
+            sql_int(conn, "select has_table_privilege('rowbell_dispatcher', 'rowbell.jobs', 'select')::int"), 1);
 }
 END_TEST
 
@@ -190,7 +200,8 @@ static const struct {
     const char *sql, *says;
 } read_only[] = {
     {"alter role %1$s set default_transaction_read_only = on", "alter role %1$s reset default_transaction_read_only"},
-    {"alter database %2$s set default_transaction_read_only = on", "alter database %2$s reset default_transaction_read_only"},
+    {"alter database %2$s set default_transaction_read_only = on",
+     "alter database %2$s reset default_transaction_read_only"},
     {"alter role %1$s in database %2$s set default_transaction_read_only = on",
      "alter role %1$s in database %2$s reset default_transaction_read_only"},
 };
@@ -206,7 +217,10 @@ static const char *filled(char ret_text[300], const char *format, const char *lo
 START_TEST(a_login_that_is_read_only_is_told_where_that_was_set) {
     char sql[300], says[300];
     static const char *const writing[][6] = {
-        {"unpublish", "posts"}, {"prune"}, {"subscription", "pause", "stream"}, {"requeue", "events", "--all"},
+        {"unpublish", "posts"},
+        {"prune"},
+        {"subscription", "pause", "stream"},
+        {"requeue", "events", "--all"},
         {"subscription", "add", "webhook", "w", "https://w.example/", "--type=*"},
     };
     five_events();
@@ -214,8 +228,11 @@ START_TEST(a_login_that_is_read_only_is_told_where_that_was_set) {
     sql_run(conn, "insert into posts values ('6')");
     const char *url = fixture_login("rowbell_operator");
     PGconn *login = PQconnectdb(url);
-    filled(sql, "grant rowbell_relay, rowbell_dispatcher, rowbell_gateway, rowbell_owner to %1$s; grant all on posts to %1$s;"
-                "alter table posts owner to %1$s", PQuser(login));
+    filled(
+        sql,
+        "grant rowbell_relay, rowbell_dispatcher, rowbell_gateway, rowbell_owner to %1$s; grant all on posts to %1$s;"
+        "alter table posts owner to %1$s",
+        PQuser(login));
     sql_run(conn, sql);
     sql_run(conn, filled(sql, read_only[_i].sql, PQuser(login)));
     filled(says, read_only[_i].says, PQuser(login));

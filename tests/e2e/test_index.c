@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 30000, WRITERS = 8, ROWS = 50 };
+enum { WAIT_MS = HANG_MS, WRITERS = 8, ROWS = 50 };
 
 // Nothing is left to do for an index subscription; what was given up, or is held, is not waited for.
 #define QUIET                                                                                                          \
@@ -146,7 +146,7 @@ START_TEST(an_import_is_searchable_in_seconds) { // at most one job a row; updat
     sql_run(conn, "insert into posts select 'r' || i, 'row ' || i, 't' || i % 3, null, 9007199254740993 + i "
                   "from generate_series(1, 2000) i");
     struct expectation all = {conn, _i, 2000, fake};
-    wait_for(has_documents, &all, 10000, "2,000 documents, in seconds");
+    wait_for(has_documents, &all, HANG_MS, "2,000 documents, in seconds");
     sql_wait(conn, WAIT_MS, QUIET);
     ck_assert_int_le(attempts_of_index(conn) - before, 2000);
     compare(conn, _i, fake, "null");
@@ -661,7 +661,7 @@ START_TEST(whatever_happens_the_index_equals_the_tables) {
         changes += writers[i].changes;
     }
     ck_assert_int_gt(changes, 500);
-    sql_wait(conn, 110000, QUIET); // the leases of those that were killed run out first
+    sql_wait(conn, HANG_MS, QUIET); // the leases of those that were killed run out first
     fprintf(stderr, "attempts: %s\n",
             sql_text(conn, "select string_agg(c.class || ' ' || c.n, ', ') from (select class, count(*) as n from "
                            "rowbell.attempts group by class) c"));

@@ -94,7 +94,7 @@ START_TEST(test_migrate_at_once) {
         daemons[i] = daemon_start("rowbell", (const char *const[]){"migrate", NULL});
     int applied = 0;
     for (int i = 0; i < 4; i++) {
-        int status = daemon_wait_exit(daemons[i], 60000);
+        int status = daemon_wait_exit(daemons[i], HANG_MS);
         ck_assert_msg(status == 0, "status %d\n%s", status, daemons[i]->log);
         applied += strstr(daemons[i]->log, "applied 0001_outbox") != NULL;
     }
@@ -107,10 +107,10 @@ START_TEST(test_migrate_says_that_it_waits) {
     PGconn *other = fixture_connect();
     sql_run(other, "select pg_advisory_lock(x'726f7762656c6c'::bigint)");
     struct daemon *migrate = daemon_start("rowbell", (const char *const[]){"migrate", NULL});
-    daemon_wait_log(migrate, "waiting for it", 10000);
+    daemon_wait_log(migrate, "waiting for it", HANG_MS);
     ck_assert_int_eq(sql_int(other, "select count(*) from pg_namespace where nspname = 'rowbell'"), 0);
     sql_run(other, "select pg_advisory_unlock(x'726f7762656c6c'::bigint)");
-    ck_assert_int_eq(daemon_wait_exit(migrate, 60000), 0);
+    ck_assert_int_eq(daemon_wait_exit(migrate, HANG_MS), 0);
 }
 END_TEST
 

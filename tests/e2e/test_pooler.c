@@ -19,14 +19,15 @@ static const char *before; // what the server connection was like when it was ne
 // Settings, and all else that lives as long as a session.
 static const char *session_state(void) {
     sql_run(application, "do $$ begin end $$"); // loads plpgsql, whose settings are listed from then on
-    return sql_text(application,
-                    "select (select string_agg(name || '=' || setting, e'\\n' order by name) from pg_settings) || e'\\n' "
-                    "|| (select count(*) from pg_prepared_statements) || ' prepared statements, '"
-                    "|| (select count(*) from pg_listening_channels()) || ' channels, '"
-                    "|| (select count(*) from pg_cursors where name <> '') || ' cursors, '"
-                    "|| (select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'advisory') "
-                    "|| ' advisory locks, '"
-                    "|| (select count(*) from pg_class where relnamespace = pg_my_temp_schema()) || ' temporary tables'");
+    return sql_text(
+        application,
+        "select (select string_agg(name || '=' || setting, e'\\n' order by name) from pg_settings) || e'\\n' "
+        "|| (select count(*) from pg_prepared_statements) || ' prepared statements, '"
+        "|| (select count(*) from pg_listening_channels()) || ' channels, '"
+        "|| (select count(*) from pg_cursors where name <> '') || ' cursors, '"
+        "|| (select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'advisory') "
+        "|| ' advisory locks, '"
+        "|| (select count(*) from pg_class where relnamespace = pg_my_temp_schema()) || ' temporary tables'");
 }
 
 // Line by line, since two whole lists cannot be read.
@@ -54,7 +55,8 @@ static void pooled_world(void) {
     application = PQconnectdb(pooled);
     ck_assert_int_eq(PQstatus(application), CONNECTION_OK);
     before = session_state();
-    ck_assert_ptr_nonnull(strstr(before, "0 prepared statements, 0 channels, 0 cursors, 0 advisory locks, 0 temporary"));
+    ck_assert_ptr_nonnull(
+        strstr(before, "0 prepared statements, 0 channels, 0 cursors, 0 advisory locks, 0 temporary"));
 }
 
 // ---- commands
@@ -235,9 +237,9 @@ START_TEST(no_process_leaves_anything_on_a_pooled_connection) {
     expect_status(RUN("subscription", "add", "index", "i", "--target", "postgres", "--type", "posts.*"), 0);
     struct daemon *relay =
         daemon_start("rowbell-relay", WITH("--database-url", pooled, "--direct-database-url", direct));
-    struct daemon *dispatcher = daemon_start(
-        "rowbell-dispatcher",
-        WITH("--database-url", pooled, "--direct-database-url", direct, "--allow-egress", "127.0.0.0/8"));
+    struct daemon *dispatcher =
+        daemon_start("rowbell-dispatcher",
+                     WITH("--database-url", pooled, "--direct-database-url", direct, "--allow-egress", "127.0.0.0/8"));
     struct gateway gateway = gateway_start(WITH("--database-url", pooled, "--direct-database-url", direct));
     daemon_wait_log(relay, "listen_working", SOON_MS);
     daemon_wait_log(dispatcher, "dispatcher_started", SOON_MS);
@@ -265,7 +267,8 @@ START_TEST(dev_and_tail_leave_nothing) {
         post(i);
         expect_nothing_left("dev");
         char sql[100];
-        snprintf(sql, sizeof sql, "select count(*) from rowbell.events where key = 'new-%d' and fanned_out_at < now()", i);
+        snprintf(sql, sizeof sql, "select count(*) from rowbell.events where key = 'new-%d' and fanned_out_at < now()",
+                 i);
         sql_wait(conn, SOON_MS, sql);
         if (i >= 3)
             break;
@@ -278,8 +281,10 @@ END_TEST
 
 // ---- what needs a session says so
 
-static const char *const programs[][4] = {
-    {"rowbell-relay"}, {"rowbell-dispatcher"}, {"rowbell-dispatcher", "--lanes", "sse"}, {"rowbell-gateway", "--auth", "none"}};
+static const char *const programs[][4] = {{"rowbell-relay"},
+                                          {"rowbell-dispatcher"},
+                                          {"rowbell-dispatcher", "--lanes", "sse"},
+                                          {"rowbell-gateway", "--auth", "none"}};
 
 static void expect_refusal(const char *direct_url, const char *says, size_t first) {
     for (size_t i = first; i < sizeof programs / sizeof *programs; i++) {
@@ -307,7 +312,8 @@ START_TEST(a_pooler_instead_of_a_session_is_named_and_nothing_is_left_on_it) {
     expect_refusal(pooled, "--direct-database-url leads to a transaction pooler", 0);
     struct daemon *relay = daemon_start("rowbell-relay", WITH("--database-url", pooled, "--poll-ms", "20ms"));
     daemon_wait_log(relay, "listen_not_working", SOON_MS);
-    sql_wait(conn, SOON_MS, "select count(*) = 0 from rowbell.events where fanned_out_at is null and poisoned_at is null");
+    sql_wait(conn, SOON_MS,
+             "select count(*) = 0 from rowbell.events where fanned_out_at is null and poisoned_at is null");
     expect_nothing_left("a relay that polls");
     end(relay);
     expect_nothing_left("a relay that polls");
@@ -320,8 +326,9 @@ START_TEST(a_pool_with_several_server_connections_is_found_out_too) {
     const char *arguments[] = {"--database-url", larger, "--direct-database-url", larger, NULL};
     ck_assert_int_eq(program_run("rowbell-dispatcher", arguments, &out, &err), 2);
     expect_text(err, "--direct-database-url leads to a transaction pooler");
-    ck_assert_int_eq(sql_int(conn, "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid "
-                                   "from pg_database where datname = current_database())"),
+    ck_assert_int_eq(sql_int(conn,
+                             "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid "
+                             "from pg_database where datname = current_database())"),
                      0);
 }
 END_TEST

@@ -49,7 +49,7 @@ static bool are_rejected(void *arg) {
 }
 
 static void wait_rejected(const struct gateway *gateway, const char *reason, double count) {
-    wait_for(are_rejected, &(struct rejections){gateway, reason, count}, 60000, reason);
+    wait_for(are_rejected, &(struct rejections){gateway, reason, count}, HANG_MS, reason);
 }
 
 // Each of these goes on from the head, so that without a signature it would be told to everybody.
@@ -271,7 +271,7 @@ START_TEST(one_user_does_not_take_every_place_to_wait_for_a_receipt) {
     for (int i = 0; i < WAITS; i++) {
         clients[i] = sse_open(gateway.port, target, "X-Rowbell-Scopes: acme\r\nX-User: mallory\r\n");
     }
-    wait_for(rest_is_answered, clients, 60000, "an answer to those that are too many");
+    wait_for(rest_is_answered, clients, HANG_MS, "an answer to those that are too many");
     ck_assert_int_eq(answered(clients), WAITS - WAITS_OF_ONE);
 }
 END_TEST

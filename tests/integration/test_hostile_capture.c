@@ -350,7 +350,8 @@ START_TEST(no_setting_of_a_writer_changes_what_is_captured) {
         "internal as "
         "'text_concat'");
     char sql[300];
-    snprintf(sql, sizeof sql, "set %s", settings[_i]);
+    bool renamed = PQserverVersion(admin) >= 160000 && strcmp(settings[_i], "force_parallel_mode = on") == 0;
+    snprintf(sql, sizeof sql, "set %s", renamed ? "debug_parallel_query = on" : settings[_i]);
     sql_run(admin, sql);
     sql_run(admin,
             "insert into public.t select i, '2026-11-30 12:00Z', 0.1, decode('00ff', 'hex'), '1 day 2 hours', "

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_DATABASES = 16, MAX_CONNECTIONS = 64, MAX_LOGINS = 8 };
+enum { MAX_DATABASES = 16, MAX_CONNECTIONS = 64, MAX_LOGINS = 16 };
 
 static char *databases[MAX_DATABASES]; // names
 static const char *urls[MAX_DATABASES];
@@ -104,8 +104,7 @@ static const char *database_new(const char *template_clause) {
 }
 
 const char *fixture_database(void) {
-    // Both strategies take 70 ms; file_copy forces checkpoints, which everybody else would feel.
-    const char *url = database_new("template rowbell_template strategy wal_log");
+    const char *url = database_new("template rowbell_template"); // before PostgreSQL 15 this forces checkpoints
     const char *wake = getenv("ROWBELL_TEST_WAKE");
     char sql[200];
     // A clone is another installation: Redis channels are named after it, and tests run at once. Writers wake relays as

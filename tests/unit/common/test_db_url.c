@@ -9,7 +9,8 @@ START_TEST(parameters_that_libpq_does_not_know_are_named) {
         const char *url, *says;
     } cases[] = {
         {"postgres://u:hunter2@h/d?schema=public", "know: schema. It is of another tool: remove it"},
-        {"postgresql://h/d?sslmode=require&pgbouncer=true&connection_limit=5", "know: pgbouncer, connection_limit. They"},
+        {"postgresql://h/d?sslmode=require&pgbouncer=true&connection_limit=5",
+         "know: pgbouncer, connection_limit. They"},
         {"postgres://h/d?pool-size=5&x.y=1", "know: pool-size, x.y."},
         {"postgres://h/d?sslmode=no-verify", "sslmode=no-verify, which"},
         {"postgres://h/d?schema=a%zz", "know: schema."},
