@@ -3,8 +3,9 @@
 //
 // Happy path, in one transaction: take the advisory lock, let verify.sql judge what is there, read rowbell.migrations,
 // then run roles, bootstrap, the table migrations that are missing, and all functions with their grants. A failure
-// leaves the database as it was. Before verify.sql has found nothing, no object of the schema is named in a statement:
-// a view or a function of somebody else would run with the rights of whoever migrates.
+// leaves the database as it was. One that waited for a lock in vain is tried again. Before verify.sql has found
+// nothing, no object of the schema is named in a statement: a view or a function of somebody else would run with the
+// rights of whoever migrates.
 #include "cli/arguments.h"
 #include "cli/command.h"
 #include "cli/connect.h"
@@ -13,7 +14,10 @@
 #include "cli/output.h"
 #include "cli/sql.h"
 #include "common/buffer.h"
+#include "common/clock.h"
 #include "common/memory.h"
+#include <poll.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,8 +59,10 @@ static const char settings[] = "set local search_path = pg_catalog, pg_temp;\n"
                                "set local plpgsql.extra_errors = none;\n"
                                "set local plpgsql.extra_warnings = none;\n";
 
-// A table lock that an application holds must not queue everybody else behind the migration.
-static const char lock_timeout[] = "set local lock_timeout = '30s';\n";
+// Whoever comes to a table while a lock on it is waited for queues up behind it, writers of published tables too.
+// Shorter than the usual deadlock_timeout, so that it is never the other one that PostgreSQL ends.
+static const char lock_timeout[] = "set local lock_timeout = '800ms';\n";
+enum { BUSY_MOST_MS = 60000, BUSY_PAUSE_MS = 1000 };
 
 // What verify.sql asks. `trusted` is a list of roles or NULL.
 static void append_mode(struct buffer *sql, bool roles, const char *trusted) {
@@ -335,12 +341,11 @@ static void print_sql(const struct migration_plan *plan, bool roles, const char 
     buffer_free(&sql);
 }
 
-static bool with_database(struct cli *cli, bool roles, struct error *ret_error) {
+static bool run_once(struct cli *cli, bool roles, struct error *ret_error) {
     bool status = option_given(cli, "status"), changes = !status && !option_given(cli, "dry-run");
     struct database database = {0};
     struct migration_plan plan = {0};
-    bool ok = cli_connect(cli, CONNECT_FOR_MIGRATE, ret_error) && begin(cli, changes, ret_error) &&
-              read_schema(cli, &database, ret_error) &&
+    bool ok = begin(cli, changes, ret_error) && read_schema(cli, &database, ret_error) &&
               verify(cli, status && database.exists ? database.owned_by_role : roles, ret_error) &&
               (!database.recorded || read_records(cli, &database, ret_error));
     if (!ok)
@@ -363,6 +368,23 @@ static bool with_database(struct cli *cli, bool roles, struct error *ret_error) 
 done:
     migration_plan_close(&plan);
     database_close(&database);
+    return ok;
+}
+
+static bool is_busy(const struct error *error) {
+    return strcmp(error->sqlstate, "55P03") == 0 || strcmp(error->sqlstate, "40P01") == 0;
+}
+
+static bool with_database(struct cli *cli, bool roles, struct error *ret_error) {
+    uint64_t give_up_ms = clock_ms() + BUSY_MOST_MS;
+    bool ok = cli_connect(cli, CONNECT_FOR_MIGRATE, ret_error), told = false;
+    while (ok && !(ok = run_once(cli, roles, ret_error)) && is_busy(ret_error) && clock_ms() < give_up_ms) {
+        if (!told)
+            fprintf(stderr, "rowbell: %s: nothing was changed: trying again for a minute\n", ret_error->text);
+        told = true;
+        poll(NULL, 0, BUSY_PAUSE_MS); // whoever queued up goes first
+        ok = cli_script(cli, "rollback", ret_error);
+    }
     return ok;
 }
 

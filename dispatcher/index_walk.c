@@ -71,7 +71,7 @@ static void walk_end(struct index_walk *walk, struct index_outcome *outcome) {
 }
 
 static void walk_fail(struct index_walk *walk, enum attempt_class class, const char *error) {
-    struct index_outcome outcome;
+    struct index_outcome outcome = {0};
     index_outcome_fail(&outcome, class, error);
     walk_end(walk, &outcome);
 }
@@ -102,7 +102,7 @@ static void walk_done(struct index_walk *walk) {
 
 static void step_begin(struct index_walk *walk) {
     if (walk->sink->closing || walk->sink->draining) {
-        struct index_outcome outcome;
+        struct index_outcome outcome = {0};
         index_outcome_fail(&outcome, CLASS_LOST, "the process is stopping");
         outcome.outcome.unsent = !walk->sink->closing;
         walk_end(walk, &outcome);

@@ -37,6 +37,7 @@ grant select, insert on rowbell.jobs, rowbell.jobs_waiting to rowbell_relay;   -
 grant select on sequence rowbell.events_seq_seq to rowbell_relay;
 grant execute on function rowbell.condition_alone(jsonb, jsonpath), rowbell.condition_key(int, jsonpath), rowbell.condition_data(rowbell.events),
   rowbell.condition_examine(bigint, int, text[]), rowbell.condition_put_aside(text), rowbell.alert(text, text, jsonb) to rowbell_relay;
+grant execute on function rowbell.notify(text, text) to rowbell_relay, rowbell_dispatcher;
 
 grant select on rowbell.events, rowbell.events_set_aside, rowbell.event_types, rowbell.subscriptions, rowbell.streams, rowbell.status
   to rowbell_dispatcher;

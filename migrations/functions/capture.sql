@@ -56,11 +56,10 @@ create or replace function rowbell.relays_sleep() returns boolean
 language sql volatile
 return pg_try_advisory_lock(x'726f7766'::int, 0) and pg_advisory_unlock(x'726f7766'::int, 0);
 
--- Not where the notification queue, which all of the cluster shares, is half full: relays look by themselves, too.
 create or replace function rowbell.wake_relay() returns void
 language sql volatile
 begin atomic
-  select pg_notify('rowbell_events', '') where pg_notification_queue_usage() < 0.5;
+  select rowbell.notify('rowbell_events', '');
 end;
 
 -- notify: a writer wakes a sleeping relay, and pays nothing while one is awake. poll: relays look every --poll-ms; for
@@ -85,13 +84,15 @@ return (select string_agg(format('rowbell.%I()', 'capture_' || published_id || '
 -- True where the statements of a table are those of a published one: it is that table, its partition or its child. A trigger stays on
 -- a partition that was detached; it captures nothing there.
 create or replace function rowbell.capture_covers(published_id int, relation oid) returns boolean
-language sql stable
-begin atomic
-  with recursive above as (
-    select relation as relation
-    union select i.inhparent from pg_inherits i join above a on i.inhrelid = a.relation and not i.inhdetachpending)
-  select exists (select from rowbell.published_tables() p join above a on a.relation = p.relation where p.id = published_id);
-end;
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+begin
+  return (
+    with recursive above as (
+      select relation as relation
+      union select i.inhparent from pg_inherits i join above a on i.inhrelid = a.relation where not i.inhdetachpending)
+    select exists (select from rowbell.published_tables() p join above a on a.relation = p.relation where p.id = published_id));
+end $$;
 
 -- The body of the function for one kind of statement.
 create or replace function rowbell.capture_body(p rowbell.published, op text) returns text

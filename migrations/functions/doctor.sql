@@ -40,7 +40,8 @@ begin
       from unnest(seen) as s join pg_stat_activity a on a.pid = split_part(s, ' ', 1)::int order by 1, 4;
 end $$;
 
--- What is wrong with this installation, as the database can tell: one row a problem. `rowbell doctor` prints it.
+-- What is wrong with this installation, as the database can tell: one row a problem. `rowbell doctor` prints it. Compiling so large a query
+-- would take longer than to run it.
 create or replace function rowbell.doctor() returns table (problem text, subject text, detail text, remedy text)
 language sql stable security definer set search_path = pg_catalog, pg_temp set jit = off
 begin atomic

@@ -11,7 +11,7 @@ begin
     select t.id, left(alert.subject, 256), alert.data from rowbell.event_types t
      where t.type = alert.type and starts_with(t.type, 'rowbell.');
   if (select i.wake = 'notify' from rowbell.installation i) and rowbell.relays_sleep() then
-    perform pg_notify('rowbell_events', '');
+    perform rowbell.wake_relay();
   end if;
 end $$;
 

@@ -137,7 +137,7 @@ begin
     return w;
   end if;
   -- A transaction that is yet to come is one of another cluster, whose dump was restored.
-  if w.phase is null or w.phase = 'done' or w.mark < event or (w.phase = 'waiting' and w.mark_xact >= pg_snapshot_xmax(pg_current_snapshot())) then
+  if w.phase is null or w.phase = 'done' or w.mark < event or (w.phase = 'waiting' and w.mark_xact > greatest(pg_snapshot_xmax(pg_current_snapshot()), pg_current_xact_id_if_assigned())) then
     select * into target from rowbell.published_tables() o where o.name = index_walk_open.name;
     if not found or cardinality(target.key) = 0 then
       raise exception 'table % is not published with a key', name using errcode = 'object_not_in_prerequisite_state';

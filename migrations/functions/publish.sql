@@ -359,7 +359,7 @@ end $$;
 -- names; a dropped column is left out, and named in `lost`; `gone`: tables that are no partitions or children any more. Only of the
 -- caller's own tables. Tells, of everybody's, what came and went with partitions.
 create or replace function rowbell.published_now_as(caller name, arguments jsonb) returns jsonb
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   changed constant text[] := rowbell.call_texts(arguments, 'relations');
   answer  jsonb := '[]';
@@ -427,10 +427,6 @@ declare
   p      record;
   target record;
 begin
-  -- Of a role without a right to the schema (where roles are not wanted) nothing is published.
-  if relations = '{}' or not has_schema_privilege('rowbell', 'usage') then
-    return;
-  end if;
   for p in select n.* from rowbell.published_now(relations) n loop
     begin
       perform rowbell.publish(p.relation, p.scope, p.soft_delete, p.watch, p.key, p.name, p.webhook);
@@ -452,22 +448,33 @@ begin
       end;
     end loop;
   end loop;
-exception when others then
-  raise warning 'rowbell: cannot follow the change of a table: %', sqlerrm;
 end $$;
 
 create or replace function rowbell.on_ddl() returns event_trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  relations constant oid[] := array(select c.objid from pg_event_trigger_ddl_commands() c
+                                     where c.classid = 'pg_class'::regclass and c.schema_name is distinct from 'pg_temp');
 begin
-  perform rowbell.follow_tables(array(select c.objid from pg_event_trigger_ddl_commands() c
-                                       where c.classid = 'pg_class'::regclass and c.schema_name is distinct from 'pg_temp'));
+  -- Of a role without a right to the schema (where roles are not wanted) nothing is published.
+  if relations <> '{}' and has_schema_privilege('rowbell', 'usage') then
+    perform rowbell.follow_tables(relations);
+  end if;
+exception when others then
+  raise warning 'rowbell: cannot follow the change of a table: %', sqlerrm;
 end $$;
 
 create or replace function rowbell.on_drop() returns event_trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  relations constant oid[] := array(select d.objid from pg_event_trigger_dropped_objects() d
+                                     where d.object_type in ('table', 'foreign table') and not d.is_temporary);
 begin
-  perform rowbell.follow_tables(array(select d.objid from pg_event_trigger_dropped_objects() d
-                                       where d.object_type in ('table', 'foreign table') and not d.is_temporary));
+  if relations <> '{}' and has_schema_privilege('rowbell', 'usage') then
+    perform rowbell.follow_tables(relations);
+  end if;
+exception when others then
+  raise warning 'rowbell: cannot follow the removal of a table: %', sqlerrm;
 end $$;
 
 -- Optional, for a superuser: from now on captured tables are published again by themselves when they are altered, and partitions that

@@ -56,7 +56,7 @@ end;
 -- The publication of a table, for who publishes or unpublishes it: also one that it is not proven to be, whose triggers are missing. No row's
 -- id is NULL.
 create or replace function rowbell.published_of(relation oid) returns rowbell.published
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   p rowbell.published;
 begin
@@ -109,8 +109,8 @@ begin atomic
      and not exists (select from present n where case when (p).function_oid is null then t.value = n.value else t.key = n.key end);
 end;
 
--- Rows that come or go with a partition are told as TRUNCATE is: an event of the whole collection, to every scope. Not of a partition
--- that is known to be empty. Notes what is told. It goes by the catalog alone, so it does not matter who asks.
+-- Rows that come or go with a partition are told as TRUNCATE is: an event of the whole collection, to every scope. Not of one that came
+-- and is empty. (One that went may be empty by now.) Notes what is told. It goes by the catalog alone, so it does not matter who asks.
 create or replace function rowbell.published_parts_tell(p rowbell.published) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -118,7 +118,7 @@ begin
   insert into rowbell.events (type_id, scope, key, op, subject)
     select t.id, case when p.scope is not null then '*' end, null, c.op, p.name
       from (select distinct d.op from rowbell.published_parts_changed(p) d left join pg_class r on r.oid = d.part
-             where r.oid is null or r.relkind = 'f' or pg_relation_size(r.oid) > 0) c
+             where d.op = 'delete' or r.relkind = 'f' or pg_relation_size(r.oid) > 0) c
       join rowbell.event_types t on t.type = p.name || '.' || c.op
      order by c.op desc;
   if found and rowbell.relays_sleep() then
@@ -143,7 +143,7 @@ end;
 -- What was written for a table that a restored dump gave other numbers, or that has another name by now, is written for it as it is. Not
 -- while somebody publishes.
 create or replace function rowbell.published_follow() returns void
-language plpgsql set search_path = pg_catalog, pg_temp as $$
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
   p rowbell.published;
 begin

@@ -114,6 +114,29 @@ START_TEST(test_migrate_says_that_it_waits) {
 }
 END_TEST
 
+// Its lock is waited for in turns, in which those who queue up behind it wait less than a second.
+START_TEST(test_migrate_stops_nobody_while_it_waits) {
+    fixture_database();
+    PGconn *conn = fixture_connect(), *holder = fixture_connect(), *writer = fixture_connect();
+    static const char *const write = "insert into rowbell.attempts (subscription_id, event_seq, attempt, started_at, "
+                                     "class) values (1, 1, 1, now(), 'lost')";
+    sql_run(conn, "delete from rowbell.migrations where name = '0013_publications'"); // which alters attempts
+    sql_run(holder, "begin");
+    sql_run(holder, write);
+    sql_run(writer, "set lock_timeout = '1s'; set statement_timeout = '1s'");
+    struct daemon *migrate = daemon_start("rowbell", (const char *const[]){"migrate", NULL});
+    for (int i = 0; i < 3; i++) {
+        sql_wait(conn, 20000,
+                 "select count(*) from pg_locks where relation = 'rowbell.attempts'::regclass and not granted");
+        sql_run(writer, write);
+    }
+    daemon_wait_log(migrate, "trying again for a minute", 1000);
+    sql_run(holder, "commit");
+    ck_assert_int_eq(daemon_wait_exit(migrate, 60000), 0);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.migrations where version = 13"), 1);
+}
+END_TEST
+
 START_TEST(test_migrate_refuses_a_changed_file) {
     fixture_database();
     PGconn *conn = fixture_connect();
@@ -310,6 +333,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(tcase, test_migrate_twice);
     tcase_add_test(tcase, test_migrate_at_once);
     tcase_add_test(tcase, test_migrate_says_that_it_waits);
+    tcase_add_test(tcase, test_migrate_stops_nobody_while_it_waits);
     tcase_add_test(tcase, test_migrate_refuses_a_changed_file);
     tcase_add_test(tcase, test_migrate_replaces_changed_functions);
     tcase_add_test(tcase, test_migrate_prints_the_same_schema);

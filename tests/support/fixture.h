@@ -26,7 +26,7 @@ PGconn *fixture_admin(void);     // the same as a superuser, whoever owns the da
 bool fixture_is_superuser(void); // fixture_connect is one
 bool fixture_has_roles(void);    // false: the schema was made with --no-roles
 // A URL of the newest fixture_database for a login of its own that has this role's rights and no others
-// ("rowbell_relay"). Without roles: for the owner, since then one login does everything.
+// ("rowbell_relay"). Without roles these rights are granted to it by hand.
 const char *fixture_login(const char *role);
 void fixture_close(void); // teardown: kills daemons, closes connections, drops databases
 

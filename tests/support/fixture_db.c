@@ -145,16 +145,50 @@ PGconn *fixture_admin(void) {
     return conn;
 }
 
+// What migrations/grants.sql grants to a group, granted to a login: as docs/security.md says for --no-roles.
+static void grant_by_hand(const char *role, const char *login) {
+    enum { MOST_BYTES = 65536 };
+    char *grants = calloc(1, MOST_BYTES), *rest = grants, *statement;
+    FILE *file = fopen(SOURCE_ROOT "/migrations/grants.sql", "r");
+    ck_assert(grants != NULL && file != NULL && fread(grants, 1, MOST_BYTES - 1, file) > 0);
+    fclose(file);
+    for (char *comment = grants; (comment = strstr(comment, "--")) != NULL;)
+        memset(comment, ' ', strcspn(comment, "\n"));
+    while ((statement = strsep(&rest, ";")) != NULL) {
+        statement += strspn(statement, " \n");
+        char *to = NULL;
+        for (char *next = statement; (next = strstr(next, " to ")) != NULL; next += 4)
+            to = next;
+        bool everybody = to != NULL && strcmp(to, " to public") == 0;
+        if (strncmp(statement, "grant ", 6) != 0 || to == NULL || (!everybody && strstr(to, role) == NULL))
+            continue;
+        char *sql = NULL;
+        ck_assert_int_gt(asprintf(&sql, "%.*s to %s", (int)(to - statement), statement, login), 0);
+        PGconn *owner = connect_to(support_database_url());
+        sql_run(owner, sql);
+        PQfinish(owner);
+        free(sql);
+    }
+    free(grants);
+}
+
 const char *fixture_login(const char *role) {
-    if (!fixture_has_roles() && strncmp(role, "rowbell_", 8) == 0)
-        return support_database_url();
     ck_assert_int_lt(login_count, MAX_LOGINS);
     PGconn *conn = fixture_admin();
     char *login = logins[login_count++];
     snprintf(login, sizeof(logins[0]), "t_%d_%d_login_%d", (int)getppid(), (int)getpid(), ++serial);
     char sql[200];
-    snprintf(sql, sizeof(sql), "create role %s login password 'x' in role %s", login, role);
+    bool by_hand = !fixture_has_roles() && strncmp(role, "rowbell_", 8) == 0;
+    snprintf(sql, sizeof(sql), "create role %s login password 'x'%s%s", login, by_hand ? "" : " in role ",
+             by_hand ? "" : role);
     sql_run(conn, sql);
+    if (by_hand) {
+        // rowbell_app is the usual rights of an application in one group (migrations/roles.sql).
+        bool all = strcmp(role, "rowbell_app") == 0;
+        static const char *const parts[] = {"rowbell_app", "rowbell_record", "rowbell_subscribe"};
+        for (size_t i = 0; i < (all ? 3 : 1); i++)
+            grant_by_hand(all ? parts[i] : role, login);
+    }
     char *url = NULL;
     ck_assert_int_gt(asprintf(&url, "postgres://%s:x@%s:%s/%s", login, PQhost(conn), PQport(conn), PQdb(conn)), 0);
     return support_keep(url);
