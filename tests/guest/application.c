@@ -1,7 +1,7 @@
 // application: a foreign application, for guest.sh: clients that read and write as programs with an ORM do, each on a
-// connection of its own, until SIGTERM. Then it prints how many statements there were, how many failed (each is told on
-// stderr) and what the slowest took: "statements=81234 failed=0 slowest_ms=412 slowest=commit". It knows nothing of
-// Rowbell. Tables: guest.sh.
+// connection of its own, until SIGTERM. SLOW of them keep their transactions open for two seconds. Then it prints how
+// many statements there were, how many failed (each is told on stderr) and what the slowest took: "statements=81234
+// failed=0 slowest_ms=412 slowest=commit". It knows nothing of Rowbell. Tables: guest.sh.
 #include <libpq-fe.h>
 #include <pthread.h>
 #include <signal.h>
@@ -33,9 +33,21 @@ static const char *const transactions[][MOST_STATEMENTS] = {
      "update posts set deleted_at = case when deleted_at is null then now() end where id = $1::int and tenant = 'none'",
      "rollback"},
 };
+// A report and a batch.
+static const char two_seconds[] = "(two seconds)";
+static const char *const slow_transactions[][MOST_STATEMENTS] = {
+    {"begin", "select count(*) from posts", "select count(*) from orders", "select count(*) from comments", two_seconds,
+     "commit"},
+    {"begin", "insert into posts (tenant, title) values ('batch', $1)",
+     "insert into comments (post_id, body) values ($1::int, 'batch')",
+     "insert into orders (id, placed, total) select (extract(epoch from clock_timestamp()) * 1000)::bigint % "
+     "1000000000 + 1000, '2026-02-02', 1",
+     two_seconds, "commit"},
+};
 static const char expected_refusal[] = "23502"; // of the second statement of a transaction above
 
 static const char *url;
+static int slow_clients;
 static atomic_bool stopping;
 static atomic_long statements, failed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -80,17 +92,31 @@ static bool run(PGconn *conn, const char *sql, const char *row) {
     return good;
 }
 
+static void wait_ms(int ms) {
+    for (; ms > 0 && !stopping; ms -= 50)
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+}
+
 static void *client(void *arg) {
     unsigned seed = *(unsigned *)arg;
+    bool slow = (int)seed <= slow_clients;
     PGconn *conn = connect_client();
     while (conn && !stopping) {
+        unsigned choice = (unsigned)rand_r(&seed);
         const char *const *transaction =
-            transactions[(unsigned)rand_r(&seed) % (sizeof transactions / sizeof *transactions)];
+            slow ? slow_transactions[choice % (sizeof slow_transactions / sizeof *slow_transactions)]
+                 : transactions[choice % (sizeof transactions / sizeof *transactions)];
         char row[16];
         snprintf(row, sizeof row, "%d", rand_r(&seed) % ROWS + 1);
         bool good = true;
-        for (int i = 0; good && i < MOST_STATEMENTS && transaction[i]; i++)
-            good = run(conn, transaction[i], row);
+        for (int i = 0; good && i < MOST_STATEMENTS && transaction[i]; i++) {
+            if (transaction[i] == two_seconds)
+                wait_ms(2000);
+            else
+                good = run(conn, transaction[i], row);
+        }
+        if (slow)
+            wait_ms(1500);
         if (!good && PQtransactionStatus(conn) != PQTRANS_IDLE)
             PQclear(PQexec(conn, "rollback"));
         if (PQstatus(conn) != CONNECTION_OK) {
@@ -103,11 +129,13 @@ static void *client(void *arg) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 3 || atoi(argv[2]) < 1 || atoi(argv[2]) > MOST_CLIENTS) {
-        fprintf(stderr, "guest-application URL CLIENTS\n");
+    int count = argc == 4 ? atoi(argv[2]) : 0;
+    if (count < 1 || count > MOST_CLIENTS) {
+        fprintf(stderr, "guest-application URL CLIENTS SLOW\n");
         return 2;
     }
     url = argv[1];
+    slow_clients = atoi(argv[3]);
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
@@ -115,7 +143,7 @@ int main(int argc, char **argv) {
     pthread_sigmask(SIG_BLOCK, &signals, NULL); // the clients' threads, too
     pthread_t threads[MOST_CLIENTS];
     unsigned seeds[MOST_CLIENTS];
-    int count = atoi(argv[2]), signal;
+    int signal;
     for (int i = 0; i < count; i++) {
         seeds[i] = (unsigned)i + 1;
         if (pthread_create(&threads[i], NULL, client, &seeds[i]) != 0)

@@ -62,6 +62,7 @@ static const struct {
     {"select count(*) from rowbell.attempt_log()", "0", NULL},
     {"select count(*) from rowbell.subscription_secrets('anns')", NULL, "42501"},
     {"select rowbell.subscription_settings('anns')", NULL, "42501"},
+    {"select count(*) from rowbell.seal_place('anns')", "0", NULL},
     {"select count(*) from rowbell.subscriptions", NULL, "42501"},
     {"select rowbell.set_webhook_as('postgres', '{\"name\": \"anns\", \"changes\": {}}')", NULL, "42501"},
     {"select rowbell.subscription_find('postgres', 'anns')", NULL, "42501"},
@@ -103,6 +104,7 @@ START_TEST(a_role_does_not_reach_the_subscription_of_another) {
     PGconn *ann = ann_with_webhook(), *ben = login("rowbell_app");
     attack(ben);
     // Its own it may use in every way.
+    expect(ann, "select kind from rowbell.seal_place('anns')", "webhook");
     expect(ann, "select count(*) from rowbell.attempt_log('anns')", "1");
     expect(ann, "select class from rowbell.attempt_log()", "http_5xx");
     expect(ann, "select rowbell.requeue_jobs('anns', dry_run => true)", "1");

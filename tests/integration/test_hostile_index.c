@@ -147,10 +147,21 @@ START_TEST(documents_are_found_by_members_of_their_owner) {
              sql_text(ada, "select ticket from rowbell.caller"));
     ck_assert_str_eq(sql_error(bob, sql), "42501");
     ck_assert_str_eq(sql_error(ada, sql), "42501");
+    // And for its session, even where another one's transaction began in the same microsecond.
+    sql_run(ada, "begin");
+    snprintf(sql, sizeof sql,
+             "select encode(sha256(convert_to(concat_ws('/', key, '%s', %d, '%s'), 'UTF8')), 'hex') from "
+             "rowbell.caller_key",
+             PQuser(ada), PQbackendPID(ada), sql_text(ada, "select extract(epoch from now())"));
+    ck_assert_str_eq(sql_text(ada, "select ticket from rowbell.caller"), sql_text(admin, sql));
+    sql_run(ada, "commit");
     // Nothing is written: a standby and a read-only transaction can search.
     sql_run(ada, "begin read only");
     ck_assert_int_eq(sql_int(ada, found), 1);
     sql_run(ada, "rollback");
+    // It reads with its owner's rights, so nobody is given it who has others: not by an operator either.
+    snprintf(sql, sizeof sql, "select rowbell.set_subscription_owner('i', '%s')", PQuser(bob));
+    ck_assert_str_eq(sql_error(operator, sql), "42501");
     PGconn *carl = login("rowbell_index");
     ck_assert_str_eq(sql_error(carl, "select rowbell.rebuild_index('i')"), "42704");
     ck_assert_int_eq(sql_int(carl, found), 0);

@@ -46,9 +46,20 @@ START_TEST(a_slow_drift_is_followed) {
 }
 END_TEST
 
+// An exact sample is worth less the older it is: after a while a coarse one counts for more.
+START_TEST(an_old_sample_gives_way_to_a_coarse_one) {
+    struct database_clock clock = {0};
+    int64_t now = 1000 * second, ahead = start + 30000; // 30 ppm since then
+    database_clock_sample(&clock, 0, 200, start + 100);
+    database_clock_sample(&clock, now, now + 100000, now + 50000 + ahead);
+    ck_assert_int_lt(llabs(database_clock_us(&clock, now, 0) - (now + ahead)), 5000);
+}
+END_TEST
+
 void database_clock_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "database_clock", 10);
     tcase_add_test(tcase, an_exact_sample_outweighs_those_with_long_round_trips);
     tcase_add_test(tcase, a_clock_that_was_set_is_followed_at_once);
     tcase_add_test(tcase, a_slow_drift_is_followed);
+    tcase_add_test(tcase, an_old_sample_gives_way_to_a_coarse_one);
 }
