@@ -312,7 +312,7 @@ static void print_sql(const struct migration_plan *plan, bool roles, const char 
         if (step->kind == MIGRATION_BOOTSTRAP)
             buffer_text(&sql, after_bootstrap(roles));
     }
-    buffer_text(&sql, sql_migration_note.sql);
+    buffer_format(&sql, "%s;\n", sql_migration_note.sql);
     fputs(buffer_cstr(&sql), stdout);
     puts("commit;");
     buffer_free(&sql);

@@ -671,6 +671,23 @@ START_TEST(whatever_happens_the_index_equals_the_tables) {
 }
 END_TEST
 
+// Transactions that were open when it began keep a walk waiting; the job is given back.
+START_TEST(a_walk_that_waits_lets_the_process_end) {
+    PGconn *conn = fresh(), *other = fixture_connect();
+    sql_run(other, "begin; select pg_current_xact_id()");
+    sql_run(
+        conn,
+        "select rowbell.add_index('search', '{posts.*}', options => '{\"target\": \"postgres\"}', all_scopes => true)");
+    struct daemon *dispatcher = start_dispatcher();
+    sql_wait(conn, WAIT_MS, "select count(*) from rowbell.index_walks where phase = 'waiting'");
+    daemon_signal(dispatcher, SIGTERM);
+    ck_assert_int_eq(daemon_wait_exit(dispatcher, WAIT_MS), 0);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs j join rowbell.subscriptions s on s.id = "
+                                   "j.subscription_id where s.name = 'search'"),
+                     1);
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *targets_case = suite_case(suite, "targets", 60);
     tcase_add_loop_test(targets_case, an_import_is_searchable_in_seconds, 0, TARGETS);
@@ -693,6 +710,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(postgres, keys_of_every_type_find_their_row);
     tcase_add_test(postgres, who_read_first_never_writes_last);
     tcase_add_test(postgres, bad_options_are_refused);
+    tcase_add_test(postgres, a_walk_that_waits_lets_the_process_end);
     TCase *property = suite_case(suite, "property", 200);
     tcase_add_test(property, whatever_happens_the_index_equals_the_tables);
 }
