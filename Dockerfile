@@ -27,6 +27,7 @@ RUN cd / && for name in setup postgres roles redis migrate relay dispatcher gate
       install -d -o 999 -g 999 -m 700 /secrets/$name; done
 COPY --from=build /out/usr/bin/ /usr/bin/
 COPY docker-setup docker-entrypoint /usr/bin/
+COPY migrations/roles.sql /usr/share/rowbell/
 USER nobody
 ENTRYPOINT ["docker-entrypoint"]
 CMD ["rowbell", "--help"]

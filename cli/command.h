@@ -37,8 +37,9 @@ struct cli {
     struct given_option *given; // owned; in the order of the command line
     int given_count;
     bool json;
-    PGconn *conn;      // owned; NULL until cli_connect
-    char *search_path; // owned; the one of the user, before ours was set
+    PGconn *conn;          // owned; NULL until cli_connect
+    bool transaction_sets; // statements bring no settings: their transaction has its own
+    char *search_path;     // owned; the one of the user
 };
 
 bool run_migrate(struct cli *cli, struct error *ret_error);

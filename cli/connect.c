@@ -2,6 +2,8 @@
 #include "cli/arguments.h"
 #include "common/clock.h"
 #include "common/db_error.h"
+#include "common/db_server.h"
+#include "common/db_url.h"
 #include "common/memory.h"
 #include "common/schema_version.h"
 #include <poll.h>
@@ -24,41 +26,14 @@ static const char *environment(const char *name) {
 
 static const char *database_url(const struct cli *cli, enum connect_for purpose) {
     const char *url = option_value(cli, "database-url");
-    // A session lock does not survive a transaction pooler.
+    // Long statements: a pooler may have a limit for them.
     if (url == NULL && purpose == CONNECT_FOR_MIGRATE)
         url = environment("ROWBELL_DIRECT_DATABASE_URL");
+    if (url == NULL && purpose == CONNECT_FOR_MIGRATE)
+        url = environment("DIRECT_DATABASE_URL");
     if (url == NULL)
         url = environment("ROWBELL_DATABASE_URL");
     return url != NULL ? url : environment("DATABASE_URL");
-}
-
-static bool ports_are_valid(const char *ports) {
-    for (const char *at = ports; *at != 0; at += *at == ',') {
-        size_t length = strcspn(at, ",");
-        char *end;
-        long port = strtol(at, &end, 10);
-        if (length > 0 && (end != at + length || port < 1 || port > 65535))
-            return false;
-        at += length;
-    }
-    return true;
-}
-
-static bool check_url(const char *url, struct error *ret_error) {
-    char *message = NULL;
-    PQconninfoOption *options = PQconninfoParse(url, &message);
-    if (options == NULL) {
-        // libpq's message quotes a piece of the URL, perhaps of its password.
-        PQfreemem(message);
-        return error_set(ret_error, ERROR_USAGE, "the database URL is malformed: %s", expected_url);
-    }
-    bool ok = true;
-    for (const PQconninfoOption *option = options; option->keyword != NULL; option++)
-        if (strcmp(option->keyword, "port") == 0 && option->val != NULL)
-            ok = ports_are_valid(option->val);
-    PQconninfoFree(options);
-    return ok || error_set(ret_error, ERROR_USAGE, "the database URL is malformed (port is not 1 to 65535): %s",
-                           expected_url);
 }
 
 static void print_notice(void *arg, const PGresult *result) {
@@ -66,35 +41,120 @@ static void print_notice(void *arg, const PGresult *result) {
     fprintf(stderr, "rowbell: %s\n", message != NULL ? message : "notice");
 }
 
-static bool set_up_session(struct cli *cli, enum connect_for purpose, struct error *ret_error) {
-    // SHOW, since the path may name another current_setting() first.
-    PGresult *result = PQexec(cli->conn, "show search_path");
-    bool ok = PQresultStatus(result) == PGRES_TUPLES_OK;
-    if (ok)
-        cli->search_path = memory_copy_text(PQgetvalue(result, 0, 0));
-    else
+// ---- statements
+//
+// The connection may be a transaction pooler's, and then the server's process behind it is somebody else's a moment
+// later. So nothing is set for the session and nothing is prepared: each statement goes out in a pipeline behind its
+// settings, which are the transaction's, and the two have one Sync.
+
+static const char settings_sql[] =
+    "select pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), "
+    "pg_catalog.set_config('jit', 'off', true), pg_catalog.set_config('timezone', 'UTC', true), "
+    "pg_catalog.set_config('datestyle', 'ISO', true), "
+    "pg_catalog.set_config('client_min_messages', 'warning', true), "
+    "pg_catalog.set_config('statement_timeout', '30s', true), pg_catalog.set_config('lock_timeout', '10s', true), "
+    "pg_catalog.set_config('idle_in_transaction_session_timeout', '30s', true)";
+static const char name_sql[] = "select pg_catalog.set_config('application_name', 'rowbell', true)";
+
+static bool send_all(PGconn *conn, const char *const *before, const char *sql, int value_count,
+                     const char *const *values) {
+    if (!PQenterPipelineMode(conn))
+        return false;
+    for (; *before != NULL; before++)
+        if (!PQsendQueryParams(conn, *before, 0, NULL, NULL, NULL, NULL, 0))
+            return false;
+    return PQsendQueryParams(conn, sql, value_count, NULL, values, NULL, NULL, 0) && PQpipelineSync(conn);
+}
+
+// The result of the statement, or the first error; owned. NULL: the connection is lost.
+static PGresult *run(PGconn *conn, const char *const *before, const char *sql, int value_count,
+                     const char *const *values) {
+    PGresult *kept = NULL;
+    bool synced = !send_all(conn, before, sql, value_count, values);
+    while (!synced && PQstatus(conn) == CONNECTION_OK) {
+        PGresult *result = PQgetResult(conn);
+        ExecStatusType status = PQresultStatus(result);
+        synced = result != NULL && status == PGRES_PIPELINE_SYNC;
+        if (result == NULL || synced || status == PGRES_PIPELINE_ABORTED) {
+            PQclear(result);
+        } else {
+            PQclear(kept);
+            kept = result;
+        }
+    }
+    PQexitPipelineMode(conn);
+    return kept;
+}
+
+static const char *const *settings_of(const struct cli *cli) {
+    static const char *const settings[] = {name_sql, settings_sql, NULL};
+    return settings + (cli->transaction_sets ? 2 : db_url_named(cli->conn));
+}
+
+// Where no writes are taken PostgreSQL says only that; the answer to the next question says why.
+static void explain_read_only(struct cli *cli, struct error *error) {
+    struct error why;
+    static const char *const settings[] = {db_server_settings_sql, NULL};
+    if (strcmp(error->sqlstate, "25006") != 0 && strcmp(error->sqlstate, "0A000") != 0)
+        return;
+    if (PQtransactionStatus(cli->conn) != PQTRANS_IDLE)
+        PQclear(PQexec(cli->conn, "rollback"));
+    PGresult *server = run(cli->conn, settings, db_server_sql, 0, NULL);
+    if (PQresultStatus(server) == PGRES_TUPLES_OK && !db_server_gives(server, DB_WRITES, &why))
+        *error = why;
+    PQclear(server);
+}
+
+static bool take_result(struct cli *cli, PGresult *result, PGresult **ret_result, struct error *ret_error) {
+    ExecStatusType status = PQresultStatus(result);
+    if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK || status == PGRES_EMPTY_QUERY) {
+        if (ret_result != NULL)
+            *ret_result = result;
+        else
+            PQclear(result);
+        return true;
+    }
+    if (PQstatus(cli->conn) == CONNECTION_BAD || result == NULL) {
+        error_set(ret_error, ERROR_CONNECT, "the connection to the database was lost: try again");
+    } else {
         cli_error_from_result(result, ret_error);
+        explain_read_only(cli, ret_error);
+    }
     PQclear(result);
-    return ok && cli_script(cli,
-                            purpose == CONNECT_FOR_MIGRATE
-                                ? "" // its transaction has settings of its own
-                                : "set search_path = pg_catalog, pg_temp; set timezone = 'UTC'; set datestyle = 'ISO';"
-                                  "set client_min_messages = warning; set statement_timeout = '30s';"
-                                  "set lock_timeout = '10s'; set idle_in_transaction_session_timeout = '30s'",
-                            ret_error);
+    return false;
+}
+
+bool cli_query(struct cli *cli, const struct db_statement *statement, int value_count, const char *const *values,
+               PGresult **ret_result, struct error *ret_error) {
+    return take_result(cli, run(cli->conn, settings_of(cli), statement->sql, value_count, values), ret_result,
+                       ret_error);
+}
+
+bool cli_script(struct cli *cli, const char *sql, struct error *ret_error) {
+    return take_result(cli, PQexec(cli->conn, sql), NULL, ret_error);
+}
+
+// ---- connecting
+
+// SHOW, since the path may name another current_setting() first.
+static bool read_search_path(struct cli *cli, struct error *ret_error) {
+    PGresult *result = NULL;
+    if (!take_result(cli, PQexec(cli->conn, "show search_path"), &result, ret_error))
+        return false;
+    cli->search_path = memory_copy_text(PQgetvalue(result, 0, 0));
+    PQclear(result);
+    return true;
 }
 
 static bool check_schema(struct cli *cli, enum connect_for purpose, struct error *ret_error) {
-    PGresult *result = PQexec(cli->conn, schema_owner_sql);
-    if (PQresultStatus(result) == PGRES_COMMAND_OK) {
-        PQclear(result);
-        result = PQexec(cli->conn, schema_version_sql);
-    }
+    static const char *const before[] = {settings_sql, schema_owner_sql, NULL};
+    PGresult *result = run(cli->conn, before, schema_version_sql, 0, NULL);
     bool ok = PQresultStatus(result) == PGRES_TUPLES_OK;
     struct error sql_error = {0};
     if (!ok)
         db_error_from_result(result, &sql_error);
     bool usable = (purpose == CONNECT_FOR_PUBLISH && strcmp(sql_error.sqlstate, "42501") == 0) ||
+                  (purpose == CONNECT_FOR_DOCTOR && strcmp(sql_error.sqlstate, SCHEMA_IS_DISTURBED) == 0) ||
                   schema_version_check(ok ? result : NULL, ok ? NULL : &sql_error, ret_error);
     PQclear(result);
     return usable;
@@ -113,8 +173,8 @@ static long connect_timeout_ms(const PGconn *conn) {
 // PQconnectdb would do, if it left room to ask for verbose errors: only they carry the SQLSTATE of a refusal. False:
 // the time is over.
 static bool connect_blocking(struct cli *cli, const char *url) {
-    const char *const keys[] = {"fallback_application_name", "dbname", NULL};
-    const char *const values[] = {"rowbell", url, NULL};
+    const char *const keys[] = {"dbname", NULL};
+    const char *const values[] = {url, NULL};
     cli->conn = PQconnectStartParams(keys, values, 1);
     if (cli->conn == NULL || PQstatus(cli->conn) == CONNECTION_BAD)
         return true;
@@ -138,23 +198,30 @@ bool cli_connect(struct cli *cli, enum connect_for purpose, struct error *ret_er
     if (url == NULL)
         return error_set(ret_error, ERROR_USAGE, "no database given: set DATABASE_URL or give --database-url (%s)",
                          expected_url);
-    if (!check_url(url, ret_error))
+    if (!db_url_check(url, ret_error))
         return false;
     if (!connect_blocking(cli, url))
         return error_set(ret_error, ERROR_CONNECT, "the database did not answer in time: %s", unreachable);
     if (PQstatus(cli->conn) != CONNECTION_OK) {
         db_error_from_conn(cli->conn, ret_error);
         size_t length = strlen(ret_error->text);
+        if (ret_error->code == ERROR_USAGE)
+            return false; // of the URL itself
         snprintf(ret_error->text + length, sizeof(ret_error->text) - length, ": %s",
                  ret_error->code == ERROR_AUTH ? refused : unreachable);
         return false;
     }
     PQsetNoticeReceiver(cli->conn, print_notice, NULL);
-    return set_up_session(cli, purpose, ret_error) &&
+    cli->transaction_sets = purpose == CONNECT_FOR_MIGRATE;
+    return read_search_path(cli, ret_error) &&
            (purpose == CONNECT_FOR_MIGRATE || check_schema(cli, purpose, ret_error));
 }
 
 void cli_disconnect(struct cli *cli) {
+    // A pooler would have to end the server's session of a client that goes in the middle of a transaction.
+    PGTransactionStatusType status = PQtransactionStatus(cli->conn);
+    if (status == PQTRANS_INTRANS || status == PQTRANS_INERROR)
+        PQclear(PQexec(cli->conn, "rollback"));
     PQfinish(cli->conn);
     cli->conn = NULL;
     free(cli->search_path);
@@ -191,31 +258,4 @@ void cli_error_from_result(const PGresult *result, struct error *ret_error) {
     error_set(ret_error, plain.code, "%s%s%s", without_prefix(plain.text), hint != NULL ? ": " : "",
               hint != NULL ? hint : "");
     memcpy(ret_error->sqlstate, plain.sqlstate, sizeof(plain.sqlstate));
-}
-
-static bool take_result(struct cli *cli, PGresult *result, PGresult **ret_result, struct error *ret_error) {
-    ExecStatusType status = PQresultStatus(result);
-    if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK || status == PGRES_EMPTY_QUERY) {
-        if (ret_result != NULL)
-            *ret_result = result;
-        else
-            PQclear(result);
-        return true;
-    }
-    if (PQstatus(cli->conn) == CONNECTION_BAD)
-        error_set(ret_error, ERROR_CONNECT, "the connection to the database was lost: try again");
-    else
-        cli_error_from_result(result, ret_error);
-    PQclear(result);
-    return false;
-}
-
-bool cli_query(struct cli *cli, const struct db_statement *statement, int value_count, const char *const *values,
-               PGresult **ret_result, struct error *ret_error) {
-    PGresult *result = PQexecParams(cli->conn, statement->sql, value_count, NULL, values, NULL, NULL, 0);
-    return take_result(cli, result, ret_result, ret_error);
-}
-
-bool cli_script(struct cli *cli, const char *sql, struct error *ret_error) {
-    return take_result(cli, PQexec(cli->conn, sql), NULL, ret_error);
 }

@@ -6,6 +6,7 @@
 enum connect_for {
     CONNECT_FOR_WORK,    // the schema must be there and usable by this program; statements end after 30 s
     CONNECT_FOR_PUBLISH, // the same, but an owner of a table need not be allowed to read our tables
+    CONNECT_FOR_DOCTOR,  // the same, but the schema may be disturbed (common/schema_version.h)
     CONNECT_FOR_MIGRATE, // any schema or none, no statement limit, --direct-database-url wins
 };
 
@@ -14,6 +15,9 @@ enum connect_for {
 bool cli_connect(struct cli *cli, enum connect_for purpose, struct error *ret_error);
 void cli_disconnect(struct cli *cli);
 
+// Nothing that these send outlives its transaction: the connection may be a transaction pooler's. Where no writes are
+// taken, the error says why (ERROR_READ_ONLY).
+//
 // One statement with text parameters. *ret_result is owned by the caller, and set only on success.
 bool cli_query(struct cli *cli, const struct db_statement *statement, int value_count, const char *const *values,
                PGresult **ret_result, struct error *ret_error);

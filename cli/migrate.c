@@ -3,8 +3,9 @@
 //
 // Happy path, in one transaction: take the advisory lock, let verify.sql judge what is there, read rowbell.migrations,
 // then run roles, bootstrap, the table migrations that are missing, and all functions with their grants. A failure
-// leaves the database as it was. Before verify.sql has found nothing, no object of the schema is named in a statement:
-// a view or a function of somebody else would run with the rights of whoever migrates.
+// leaves the database as it was. One that waited for a lock in vain is tried again. Before verify.sql has found
+// nothing, no object of the schema is named in a statement: a view or a function of somebody else would run with the
+// rights of whoever migrates.
 #include "cli/arguments.h"
 #include "cli/command.h"
 #include "cli/connect.h"
@@ -13,7 +14,10 @@
 #include "cli/output.h"
 #include "cli/sql.h"
 #include "common/buffer.h"
+#include "common/clock.h"
 #include "common/memory.h"
+#include <poll.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +45,11 @@ static const char settings[] = "set local search_path = pg_catalog, pg_temp;\n"
                                "set local client_min_messages = warning;\n"
                                "set local statement_timeout = 0;\n"
                                "set local idle_in_transaction_session_timeout = 0;\n"
+                               "do $$ begin\n" // it is of 17, and an error before
+                               "  if current_setting('server_version_num')::int >= 170000 then\n"
+                               "    perform set_config('transaction_timeout', '0', true);\n"
+                               "  end if;\n"
+                               "end $$;\n"
                                "set local standard_conforming_strings = on;\n"
                                "set local transform_null_equals = off;\n"
                                "set local quote_all_identifiers = off;\n"
@@ -50,8 +59,10 @@ static const char settings[] = "set local search_path = pg_catalog, pg_temp;\n"
                                "set local plpgsql.extra_errors = none;\n"
                                "set local plpgsql.extra_warnings = none;\n";
 
-// A table lock that an application holds must not queue everybody else behind the migration.
-static const char lock_timeout[] = "set local lock_timeout = '30s';\n";
+// Whoever comes to a table while a lock on it is waited for queues up behind it, writers of published tables too.
+// Shorter than the usual deadlock_timeout, so that it is never the other one that PostgreSQL ends.
+static const char lock_timeout[] = "set local lock_timeout = '800ms';\n";
+enum { BUSY_MOST_MS = 60000, BUSY_PAUSE_MS = 1000 };
 
 // What verify.sql asks. `trusted` is a list of roles or NULL.
 static void append_mode(struct buffer *sql, bool roles, const char *trusted) {
@@ -64,17 +75,15 @@ static void append_mode(struct buffer *sql, bool roles, const char *trusted) {
     buffer_text(sql, "';\n");
 }
 
-// What comes after bootstrap.sql: everything is made by its owner.
-static const char *after_bootstrap(bool roles) {
-    return roles ? "set local role rowbell_owner;\nlock table rowbell.migrations in share row exclusive mode;\n"
-                 : "lock table rowbell.migrations in share row exclusive mode;\n";
-}
+static const char after_bootstrap[] = "lock table rowbell.migrations in share row exclusive mode;\n";
 
 // Does the file of this step run, or is its record of functions that are gone deleted?
 static bool step_runs(const struct migration_plan *plan, const struct migration_step *step, bool roles) {
     if (step->kind == MIGRATION_ROLES)
         return roles;
     return step->kind == MIGRATION_BOOTSTRAP || migration_plan_runs(plan, step, roles) ||
+           // Rights that somebody took away come back, although the file is applied already.
+           (step->kind == MIGRATION_GRANTS && roles) ||
            (step->state == MIGRATION_UNKNOWN && step->kind == MIGRATION_FUNCTIONS && plan->functions_pending);
 }
 
@@ -117,17 +126,29 @@ struct database {
     struct migration_record *records;
     size_t record_count;
     bool exists, owned_by_role, recorded, has_tables;
+    char *missing_grant; // owned; NULL: this login may become rowbell_owner
 };
 
 static void database_close(struct database *database) {
     PQclear(database->records_result);
     free(database->records);
+    free(database->missing_grant);
     *database = (struct database){0};
 }
 
 static bool read_records(struct cli *cli, struct database *database, struct error *ret_error) {
-    if (!cli_query(cli, &sql_migration_records, 0, NULL, &database->records_result, ret_error))
-        return false;
+    // A login may be allowed to become the owner, and have none of its rights before.
+    bool become = database->owned_by_role && database->missing_grant == NULL;
+    if ((become && !cli_script(cli, "set local role rowbell_owner", ret_error)) ||
+        !cli_query(cli, &sql_migration_records, 0, NULL, &database->records_result, ret_error) ||
+        (become && !cli_script(cli, "reset role", ret_error))) {
+        bool denied = database->missing_grant != NULL && strcmp(ret_error->sqlstate, "42501") == 0;
+        return denied &&
+               error_set(ret_error, ERROR_SQL,
+                         "migrate: this login may not read rowbell.migrations, and cannot become rowbell_owner: "
+                         "as a role that may grant it: %s",
+                         database->missing_grant);
+    }
     const PGresult *rows = database->records_result;
     database->record_count = (size_t)PQntuples(rows);
     database->records = memory_alloc((database->record_count + 1) * sizeof(*database->records));
@@ -156,6 +177,8 @@ static bool read_schema(struct cli *cli, struct database *database, struct error
     database->owned_by_role = PQgetvalue(schema, 0, 1)[0] == 't';
     database->recorded = PQgetvalue(schema, 0, 2)[0] == 't';
     database->has_tables = PQgetvalue(schema, 0, 3)[0] == 't';
+    if (!PQgetisnull(schema, 0, 6))
+        database->missing_grant = memory_copy_text(PQgetvalue(schema, 0, 6));
     bool may_create = PQgetvalue(schema, 0, 5)[0] == 't';
     bool ok = database->exists || may_create ||
               error_set(ret_error, ERROR_SQL,
@@ -273,7 +296,7 @@ static bool apply(struct cli *cli, const struct migration_plan *plan, bool roles
         const struct migration_step *step = &plan->steps[i];
         if (step_runs(plan, step, roles) && !run_step(cli, step, ret_error))
             return false;
-        if (step->kind == MIGRATION_BOOTSTRAP && !cli_script(cli, after_bootstrap(roles), ret_error))
+        if (step->kind == MIGRATION_BOOTSTRAP && !cli_script(cli, after_bootstrap, ret_error))
             return false;
     }
     return cli_script(cli, sql_migration_note.sql, ret_error) && cli_script(cli, "commit", ret_error);
@@ -310,7 +333,7 @@ static void print_sql(const struct migration_plan *plan, bool roles, const char 
         if (step->kind == MIGRATION_TABLES)
             buffer_text(&sql, "\\endif\n");
         if (step->kind == MIGRATION_BOOTSTRAP)
-            buffer_text(&sql, after_bootstrap(roles));
+            buffer_text(&sql, after_bootstrap);
     }
     buffer_format(&sql, "%s;\n", sql_migration_note.sql);
     fputs(buffer_cstr(&sql), stdout);
@@ -318,12 +341,11 @@ static void print_sql(const struct migration_plan *plan, bool roles, const char 
     buffer_free(&sql);
 }
 
-static bool with_database(struct cli *cli, bool roles, struct error *ret_error) {
+static bool run_once(struct cli *cli, bool roles, struct error *ret_error) {
     bool status = option_given(cli, "status"), changes = !status && !option_given(cli, "dry-run");
     struct database database = {0};
     struct migration_plan plan = {0};
-    bool ok = cli_connect(cli, CONNECT_FOR_MIGRATE, ret_error) && begin(cli, changes, ret_error) &&
-              read_schema(cli, &database, ret_error) &&
+    bool ok = begin(cli, changes, ret_error) && read_schema(cli, &database, ret_error) &&
               verify(cli, status && database.exists ? database.owned_by_role : roles, ret_error) &&
               (!database.recorded || read_records(cli, &database, ret_error));
     if (!ok)
@@ -346,6 +368,23 @@ static bool with_database(struct cli *cli, bool roles, struct error *ret_error) 
 done:
     migration_plan_close(&plan);
     database_close(&database);
+    return ok;
+}
+
+static bool is_busy(const struct error *error) {
+    return strcmp(error->sqlstate, "55P03") == 0 || strcmp(error->sqlstate, "40P01") == 0;
+}
+
+static bool with_database(struct cli *cli, bool roles, struct error *ret_error) {
+    uint64_t give_up_ms = clock_ms() + BUSY_MOST_MS;
+    bool ok = cli_connect(cli, CONNECT_FOR_MIGRATE, ret_error), told = false;
+    while (ok && !(ok = run_once(cli, roles, ret_error)) && is_busy(ret_error) && clock_ms() < give_up_ms) {
+        if (!told)
+            fprintf(stderr, "rowbell: %s: nothing was changed: trying again for a minute\n", ret_error->text);
+        told = true;
+        poll(NULL, 0, BUSY_PAUSE_MS); // whoever queued up goes first
+        ok = cli_script(cli, "rollback", ret_error);
+    }
     return ok;
 }
 

@@ -172,14 +172,11 @@ static const char *advice_for(int status) {
 static void explain_answer(struct test *test, const struct http_outcome *http) {
     enum status_fate fate = status_policy_find(&test->endpoint.statuses, http->status);
     bool good = fate == STATUS_DELIVERED || (fate == STATUS_USUAL && http->status >= 200 && http->status <= 299);
-    bool broke_off = http->failure != HTTP_OK;
-    step(test, good && !broke_off, "http", "%d after %.0f ms%s%s%s%s%s", http->status, http->first_byte_ms,
-         broke_off ? ", but " : "", broke_off ? http->error : "",
-         fate != STATUS_USUAL ? " (judged by this subscription's statuses)" : "",
-         good || broke_off ? "" : advice_for(http->status),
+    step(test, good, "http", "%d after %.0f ms%s%s%s", http->status, http->first_byte_ms,
+         fate != STATUS_USUAL ? " (judged by this subscription's statuses)" : "", good ? "" : advice_for(http->status),
          http->delivery_control != NULL ? "; it sent webhook-delivery, by which it steers us" : "");
     if (http->response_head != NULL && *http->response_head != 0)
-        step(test, good && !broke_off, "answer", "%.300s", http->response_head);
+        step(test, good, "answer", "%.300s", http->response_head);
 }
 
 static void on_answer(void *arg, const struct http_outcome *http) {

@@ -1,22 +1,19 @@
 // The happy path is: db_target_connect resolves the name and starts libpq's handshake; PQconnectPoll is driven by
-// uv_poll until the session stands; the set-up (settings, schema check, LISTEN) goes out as one pipeline; on_up. From
-// then on a batch is written when it is sent, and each readable event maps libpq's results to the batches in flight, in
+// uv_poll until the session stands; db_setup looks at what is there and sets the session up; on_up. From then on a
+// batch is written when it is sent, and each readable event maps libpq's results to the batches in flight, in
 // order.
 //
 // The failure modes are: the handshake fails or takes too long, the set-up is refused, the peer goes away, a batch's
-// deadline passes, the owner resets. All end in conn_drop, which closes the socket at once and calls nobody: callbacks
-// and on_down are delivered by `soon` in the loop's next turn. So no owner is ever called from inside its own call.
+// deadline passes, the owner resets. All end in db_conn_drop, which closes the socket at once and calls nobody:
+// callbacks and on_down are delivered by `soon` in the loop's next turn. So no owner is ever called from inside its own
+// call.
 #include "common/db_conn.h"
-#include "common/backoff.h"
-#include "common/buffer.h"
 #include "common/clock.h"
-#include "common/db_batch.h"
+#include "common/db_conn_inside.h"
 #include "common/db_error.h"
-#include "common/db_session.h"
 #include "common/db_target.h"
 #include "common/log.h"
 #include "common/memory.h"
-#include "common/schema_version.h"
 #include <assert.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,11 +30,6 @@ enum {
 };
 #define NEVER UINT64_MAX
 
-//   waiting --timer--> starting --socket--> connecting --handshake--> setting up --> up
-//      ^                   |                     |                         |         |
-//      +-------------------+---------------------+--------conn_drop--------+---------+
-//   any but closing --db_conn_close--> closing
-enum conn_state { STATE_WAITING, STATE_STARTING, STATE_CONNECTING, STATE_SETTING_UP, STATE_UP, STATE_CLOSING };
 #define FROM(state) (1u << (state))
 static const unsigned allowed_from[] = {
     [STATE_WAITING] = FROM(STATE_STARTING) | FROM(STATE_CONNECTING) | FROM(STATE_SETTING_UP) | FROM(STATE_UP),
@@ -57,38 +49,7 @@ struct watch {
     int events; // 0: stopped
 };
 
-struct db_conn {
-    uv_loop_t *loop;
-    struct db_conn_options options; // url is not kept, application_name is owned
-    struct db_target *target;
-    char *settings_sql;
-    enum conn_state state;
-    PGconn *pg;
-    struct watch *watch;
-    uv_timer_t timer; // waiting: the backoff; until up: the connect timeout; up: the next deadline
-    uv_timer_t keepalive;
-    uv_idle_t soon; // delivers what may not be called from inside a call
-    int open_handles;
-    uint64_t timer_due_ms; // of the deadline that the timer is set for
-    struct backoff backoff;
-    struct db_batch_list in_flight;
-    struct db_batch_list failed; // their callbacks are owed
-    struct db_prepared_set prepared;
-    uint64_t up_since_ms;
-    uint64_t answered_ms;
-    uint64_t sent_ms;
-    bool ever_up;
-    struct error farewell; // a FATAL message that came between batches: the reason for the loss that follows
-    // What on_down is owed.
-    bool down_owed;
-    bool down_told; // in this outage
-    struct error down_error;
-    void (*on_closed)(void *arg);
-    void *closed_arg;
-};
-
 static void conn_start(struct db_conn *conn);
-static void conn_drop(struct db_conn *conn, const struct error *error);
 static void conn_event(struct db_conn *conn);
 static void on_soon(uv_idle_t *soon);
 
@@ -136,7 +97,7 @@ static void watch_set(struct db_conn *conn, int events) {
             free(watch);
             struct error error;
             error_set(&error, ERROR_IO, "watch the database's socket: %s", uv_strerror(status));
-            conn_drop(conn, &error);
+            db_conn_drop(conn, &error);
             return;
         }
         watch->conn = conn;
@@ -162,7 +123,7 @@ static void on_timer(uv_timer_t *timer) {
     struct error error;
     if (conn->state != STATE_UP) {
         error_set(&error, ERROR_TIMEOUT, "no answer within %d ms", CONNECT_TIMEOUT_MS);
-        conn_drop(conn, &error);
+        db_conn_drop(conn, &error);
         return;
     }
     // A process that was stopped finds its deadlines passed and the answers waiting: those count first.
@@ -174,7 +135,7 @@ static void on_timer(uv_timer_t *timer) {
     for (const struct db_batch *batch = conn->in_flight.first; batch; batch = batch->next) {
         if (batch->due_ms <= now) {
             error_set(&error, ERROR_TIMEOUT, "no answer from the database within %u ms", batch->deadline_ms);
-            conn_drop(conn, &error);
+            db_conn_drop(conn, &error);
             return;
         }
         if (batch->due_ms < next)
@@ -223,7 +184,7 @@ static void conn_drop_broken(struct db_conn *conn) {
         error = conn->farewell;
     else
         db_error_from_conn(conn->pg, &error);
-    conn_drop(conn, &error);
+    db_conn_drop(conn, &error);
 }
 
 static bool conn_accepts(const struct db_conn *conn, const struct db_batch *batch) {
@@ -248,7 +209,7 @@ void db_batch_send(struct db_batch *batch, unsigned deadline_ms, db_done *done, 
     conn->sent_ms = clock_ms();
     batch->due_ms = conn->sent_ms + batch->deadline_ms;
     db_batch_list_append(&conn->in_flight, batch);
-    bool written = db_batch_write(batch, conn->pg, &conn->prepared, conn->options.pooled ? conn->settings_sql : NULL);
+    bool written = db_batch_write(batch, conn->pg, &conn->prepared, conn->pooled ? conn->settings_sql : NULL);
     db_batch_free_values(batch);
     if (!written || !conn_flush(conn)) {
         conn_drop_broken(conn);
@@ -287,6 +248,23 @@ static void prepare_answered(struct db_conn *conn, struct db_batch *batch, const
         batch->error = prepared->error;
 }
 
+// For a reason that stays. Said once; where a new connection may find a server that takes writes, or the process should
+// end, the connection ends with the batch.
+static void statement_refused(struct db_conn *conn, const struct db_statement *statement, const struct error *error) {
+    if (strcmp(conn->refusal_told.text, error->text) != 0)
+        log_warn("statement_refused", LOG_TEXT("application", conn->options.application_name),
+                 LOG_TEXT("statement", statement->name), LOG_TEXT("error", error->text),
+                 LOG_TEXT("sqlstate", error->sqlstate));
+    conn->refusal_told = *error;
+    bool read_only = conn->options.writes && strcmp(error->sqlstate, "25006") == 0;
+    if (!read_only && !conn->options.strict)
+        return;
+    conn->refused = *error;
+    error_wrap(&conn->refused, "%s was refused", statement->name);
+    if (read_only)
+        conn->refused.code = ERROR_CONNECT; // why, and whether it lasts, is found out by the next set-up
+}
+
 // The first failure of a batch. Two SQLSTATEs say nothing about the batch, only that the server's prepared statements
 // are not what we believe they are; the error then has no SQLSTATE, which makes it a fault of the system.
 static void step_failed(struct db_conn *conn, struct db_batch *batch, const PGresult *result, int index) {
@@ -295,9 +273,11 @@ static void step_failed(struct db_conn *conn, struct db_batch *batch, const PGre
     const char *function = PQresultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
     bool stale = strcmp(error->sqlstate, "0A000") == 0 && function && strcmp(function, "RevalidateCachedQuery") == 0;
     bool unknown = strcmp(error->sqlstate, "26000") == 0;
+    const struct db_statement *statement = index >= 0 && !batch->internal ? batch->steps[index].statement : NULL;
+    if (statement && db_error_is_lasting(error))
+        statement_refused(conn, statement, error);
     if (!stale && !unknown)
         return;
-    const struct db_statement *statement = index >= 0 ? batch->steps[index].statement : NULL;
     const struct db_prepared *prepared = statement ? db_prepared_find(&conn->prepared, statement) : NULL;
     if (unknown && prepared && prepared->error.code != ERROR_NONE) {
         *error = prepared->error; // a batch ahead of this one has tried, in the same pipeline
@@ -305,14 +285,14 @@ static void step_failed(struct db_conn *conn, struct db_batch *batch, const PGre
     }
     *error->sqlstate = '\0';
     error_wrap(error, "a prepared statement is out of date");
-    if (!conn->options.pooled && batch->prepared_epoch == conn->prepared.epoch)
+    if (!conn->pooled && batch->prepared_epoch == conn->prepared.epoch)
         prepared_drop_all(conn);
 }
 
 static void conn_out_of_step(struct db_conn *conn, const char *what) {
     struct error error;
     error_set(&error, ERROR_PROTOCOL, "unexpected answer from the database: %s", what);
-    conn_drop(conn, &error);
+    db_conn_drop(conn, &error);
 }
 
 // One result for the batch at the head. Takes the result.
@@ -331,6 +311,8 @@ static void result_arrived(struct db_conn *conn, struct db_batch *batch, PGresul
         }
         db_batch_list_take_first(&conn->in_flight);
         db_batch_finish(batch);
+        if (conn->refused.code != ERROR_NONE)
+            db_conn_drop(conn, &conn->refused);
         return;
     }
     if (batch->preparing) {
@@ -443,92 +425,19 @@ static void on_keepalive(uv_timer_t *timer) {
     db_batch_send(batch, deadline_ms > DEADLINE_MARGIN_MS ? deadline_ms : DEADLINE_MARGIN_MS, NULL, NULL);
 }
 
-static void conn_is_up(struct db_conn *conn) {
+void db_conn_is_set_up(struct db_conn *conn) {
     conn_move(conn, STATE_UP);
     uv_timer_stop(&conn->timer);
     conn->timer_due_ms = NEVER;
     conn->up_since_ms = clock_ms();
     conn->ever_up = true;
     conn->down_told = false;
+    *conn->refusal_told.text = '\0';
     keepalive_set(conn, conn->options.keepalive_ms);
     log_info("db_connected", LOG_TEXT("application", conn->options.application_name),
              LOG_INT("backend_pid", PQbackendPID(conn->pg)), LOG_INT("server_version", PQserverVersion(conn->pg)));
     if (conn->options.on_up)
         conn->options.on_up(conn->options.arg, conn);
-}
-
-static void set_up_failed(struct db_conn *conn, const struct error *error, const char *what) {
-    struct error wrapped = *error;
-    if (what)
-        error_wrap(&wrapped, "%s", what);
-    conn_drop(conn, &wrapped);
-}
-
-static void on_session_set(void *arg, const struct db_reply *reply, const struct error *error) {
-    if (error)
-        set_up_failed(arg, error, "set the session up");
-}
-
-static void on_schema_read(void *arg, const struct db_reply *reply, const struct error *sql_error) {
-    struct db_conn *conn = arg;
-    struct error error;
-    if (conn->state == STATE_SETTING_UP && !schema_version_check(reply ? reply->results[1] : NULL, sql_error, &error))
-        set_up_failed(conn, &error, NULL);
-}
-
-static void on_listening(void *arg, const struct db_reply *reply, const struct error *error) {
-    struct db_conn *conn = arg;
-    if (error)
-        set_up_failed(conn, error, "LISTEN");
-    else
-        conn_is_up(conn);
-}
-
-static void send_internal(struct db_conn *conn, const char *sql, db_done *done) {
-    if (conn->state != STATE_SETTING_UP)
-        return; // an earlier send found the connection broken
-    const struct db_statement statement = {NULL, sql};
-    struct db_batch *batch = db_batch_begin(conn);
-    batch->internal = true;
-    if (sql)
-        db_batch_add(batch, &statement, 0, NULL);
-    db_batch_send(batch, CONNECT_TIMEOUT_MS, done, conn);
-}
-
-// One batch: where the first statement fails, the server does not look at the second.
-static void send_schema_check(struct db_conn *conn) {
-    if (conn->state != STATE_SETTING_UP)
-        return;
-    static const struct db_statement owner = {NULL, schema_owner_sql}, version = {NULL, schema_version_sql};
-    struct db_batch *batch = db_batch_begin(conn);
-    batch->internal = true;
-    db_batch_add(batch, &owner, 0, NULL);
-    db_batch_add(batch, &version, 0, NULL);
-    db_batch_send(batch, CONNECT_TIMEOUT_MS, on_schema_read, conn);
-}
-
-static void send_listens(struct db_conn *conn) {
-    if (conn->state != STATE_SETTING_UP)
-        return;
-    struct db_batch *batch = db_batch_begin(conn);
-    batch->internal = true;
-    struct db_statement statements[16];
-    char *texts[16];
-    int count = 0;
-    for (const char *const *channel = conn->options.channels; channel && *channel; channel++) {
-        assert(count < 16);
-        struct buffer sql = {0};
-        char *quoted = PQescapeIdentifier(conn->pg, *channel, strlen(*channel));
-        buffer_format(&sql, "listen %s", quoted ? quoted : "");
-        PQfreemem(quoted);
-        texts[count] = sql.bytes;
-        statements[count] = (struct db_statement){NULL, sql.bytes};
-        db_batch_add(batch, &statements[count], 0, NULL);
-        count++;
-    }
-    db_batch_send(batch, CONNECT_TIMEOUT_MS, on_listening, conn);
-    for (int i = 0; i < count; i++)
-        free(texts[i]);
 }
 
 static void session_set_up(struct db_conn *conn) {
@@ -539,10 +448,7 @@ static void session_set_up(struct db_conn *conn) {
         conn_drop_broken(conn);
         return;
     }
-    send_internal(conn, conn->settings_sql, on_session_set);
-    if (!conn->options.skip_schema_check)
-        send_schema_check(conn);
-    send_listens(conn);
+    db_setup_start(conn);
 }
 
 static void handshake_step(struct db_conn *conn, PostgresPollingStatusType polled) {
@@ -559,7 +465,7 @@ static void handshake_step(struct db_conn *conn, PostgresPollingStatusType polle
     default: {
         struct error error;
         db_error_from_conn(conn->pg, &error);
-        conn_drop(conn, &error);
+        db_conn_drop(conn, &error);
     }
     }
 }
@@ -581,7 +487,7 @@ static void conn_event(struct db_conn *conn) {
 static void on_target_started(void *arg, PGconn *pg, const struct error *error) {
     struct db_conn *conn = arg;
     if (error) {
-        conn_drop(conn, error);
+        db_conn_drop(conn, error);
         return;
     }
     conn_move(conn, STATE_CONNECTING);
@@ -607,6 +513,7 @@ static void on_timer_closed(uv_handle_t *handle) {
     void *arg = conn->closed_arg;
     db_target_free(conn->target);
     free((char *)conn->options.application_name);
+    free((char *)conn->options.url);
     free(conn->settings_sql);
     free(conn->prepared.items);
     free(conn);
@@ -643,11 +550,13 @@ static void on_soon(uv_idle_t *soon) {
 static void conn_disconnect(struct db_conn *conn, const struct error *error) {
     uint64_t now = clock_ms();
     db_target_cancel(conn->target);
+    db_setup_stop(conn);
     watch_close(conn);
     PQfinish(conn->pg);
     conn->pg = NULL;
     conn->prepared.count = 0;
-    conn->farewell.code = ERROR_NONE;
+    conn->pooled = false;
+    conn->farewell.code = conn->refused.code = ERROR_NONE;
     conn->timer_due_ms = NEVER;
     uv_timer_stop(&conn->timer);
     uv_timer_stop(&conn->keepalive);
@@ -671,7 +580,8 @@ static void conn_disconnect(struct db_conn *conn, const struct error *error) {
 static bool down_is_news(const struct db_conn *conn, const struct error *error) {
     if (!conn->down_told)
         return true;
-    return error->code != conn->down_error.code && (error->code == ERROR_AUTH || error->code == ERROR_SCHEMA);
+    return error->code != conn->down_error.code && (error->code == ERROR_AUTH || error->code == ERROR_SCHEMA ||
+                                                    error->code == ERROR_READ_ONLY || error->code == ERROR_USAGE);
 }
 
 // A start that fails is read by whoever just typed the URL.
@@ -685,7 +595,7 @@ static void remedy_add(struct error *error) {
         snprintf(error->text + length, sizeof(error->text) - length, " (%s)", remedy);
 }
 
-static void conn_drop(struct db_conn *conn, const struct error *why) {
+void db_conn_drop(struct db_conn *conn, const struct error *why) {
     static const char *const doing[] = {
         [STATE_STARTING] = "connect to the database",
         [STATE_CONNECTING] = "connect to the database",
@@ -697,7 +607,7 @@ static void conn_drop(struct db_conn *conn, const struct error *why) {
         return;
     if (conn->state == STATE_UP && clock_ms() - conn->up_since_ms >= STEADY_MS)
         backoff_reset(&conn->backoff);
-    if (error.code != ERROR_USAGE && error.code != ERROR_SCHEMA)
+    if (error.code != ERROR_USAGE && error.code != ERROR_SCHEMA && error.code != conn->refused.code)
         error_wrap(&error, "%s", doing[conn->state]);
     if (!conn->ever_up)
         remedy_add(&error);
@@ -720,7 +630,7 @@ static void conn_drop(struct db_conn *conn, const struct error *why) {
 void db_conn_reset(struct db_conn *conn, const char *reason) {
     struct error error;
     error_set(&error, ERROR_CONNECT, "reset: %s", reason);
-    conn_drop(conn, &error);
+    db_conn_drop(conn, &error);
 }
 
 void db_conn_close(struct db_conn *conn, void (*on_closed)(void *arg), void *arg) {
@@ -740,17 +650,19 @@ void db_conn_close(struct db_conn *conn, void (*on_closed)(void *arg), void *arg
 // ---- a new one
 
 struct db_conn *db_conn_new(uv_loop_t *loop, const struct db_conn_options *options) {
-    assert(!(options->pooled && options->channels)); // a transaction pooler swallows LISTEN
     struct db_conn *conn = memory_alloc(sizeof(*conn));
+    const char *direct_url = options->direct_url, *name = options->application_name;
     conn->loop = loop;
     conn->options = *options;
-    conn->options.url = NULL;
-    conn->options.application_name =
-        memory_copy_text(options->application_name ? options->application_name : "rowbell");
+    conn->options.session = options->session || options->channels;
+    conn->options.pooled = options->pooled || (direct_url && !conn->options.session);
+    assert(!(conn->options.pooled && conn->options.session)); // a transaction pooler swallows LISTEN
+    const char *url = direct_url && conn->options.session ? direct_url : options->url;
+    conn->options.url = memory_copy_text(url);
+    conn->options.application_name = memory_copy_text(name ? name : "rowbell");
     if (!options->statement_timeout_ms)
         conn->options.statement_timeout_ms = STATEMENT_TIMEOUT_MS;
-    conn->settings_sql = db_session_settings_sql(&conn->options);
-    conn->target = db_target_new(loop, options->url, conn->options.application_name);
+    conn->target = db_target_new(loop, url);
     conn->backoff = (struct backoff){.first_ms = BACKOFF_FIRST_MS, .most_ms = BACKOFF_MOST_MS};
     conn->timer_due_ms = NEVER;
     uv_timer_init(loop, &conn->timer);

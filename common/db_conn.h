@@ -1,7 +1,8 @@
 // db_conn: one PostgreSQL connection on a libuv loop that comes back by itself.
 //
-// Happy path: db_conn_new starts connecting (host names are resolved off the loop), sets the session up, checks the
-// schema's version, LISTENs, and calls on_up. Batches are written as they are sent; libpq's pipeline mode keeps any
+// Happy path: db_conn_new starts connecting (host names are resolved off the loop), looks at what is there (a pooler, a
+// standby, the schema's owner and version), sets the session up, LISTENs, and calls on_up. Batches are written as they
+// are sent; libpq's pipeline mode keeps any
 // number in flight, answered in order. Failure: the connection is dropped, every batch in flight gets its callback
 // with ERROR_CONNECT (or ERROR_TIMEOUT), on_down is called once, and after a backoff (100 ms doubling to 5 s, with
 // jitter) it tries again. A batch whose deadline passes drops the connection: a black-holed peer cannot hang a process.
@@ -11,8 +12,9 @@
 // statement sees what those before it did; READ COMMITTED gives each a new snapshot.
 //
 // Every session sets, itself: isolation, synchronous_commit, statement_timeout, lock_timeout, idle timeouts, jit,
-// search_path = pg_catalog, pg_temp, time zone, client_min_messages. With options.pooled the same is sent with every
-// batch as transaction-local settings, statements are not prepared, and LISTEN is refused.
+// search_path = pg_catalog, pg_temp, time zone, client_min_messages. Behind a transaction pooler the session is not
+// ours: the same is sent with every batch as transaction-local settings, nothing is prepared, and nothing stays behind.
+// A pooler is found at each connect (db_setup); one is taken for granted on url where direct_url is given too.
 #pragma once
 #include "common/error.h"
 #include <libpq-fe.h>
@@ -39,9 +41,16 @@ struct db_reply {
 typedef void db_done(void *arg, const struct db_reply *reply, const struct error *error);
 
 struct db_conn_options {
-    const char *url;                  // kept by copy
+    const char *url;                  // kept by copy; so are the two that follow
+    const char *direct_url;           // the same database past a transaction pooler; NULL: url may lead there, or not
     const char *application_name;     // "rowbell-relay"
-    bool pooled;                      // behind a transaction pooler
+    bool session;                     // needs one (LISTEN, session locks): direct_url is used where there is one, and
+                                      // a pooler is ERROR_USAGE. channels imply it
+    bool pooled;                      // url leads to a transaction pooler for certain
+    bool writes;                      // a standby, or a login that is read-only, is ERROR_READ_ONLY: it waits for
+                                      // a server that takes writes
+    bool strict;                      // a statement that is refused for good (db_error_is_lasting) ends the connection
+                                      // with that error: for a process with --once
     bool skip_schema_check;           // for migrate
     unsigned statement_timeout_ms;    // 0: 30 s
     unsigned idle_session_timeout_ms; // 0: none
@@ -51,9 +60,10 @@ struct db_conn_options {
     // Each may be NULL. on_up after every (re)connect, before any batch is accepted from elsewhere.
     void (*on_up)(void *arg, struct db_conn *conn);
     // Once an outage, after the callbacks of the batches that were in flight; again in the same outage only when the
-    // next try ends in ERROR_AUTH or ERROR_SCHEMA, which time alone does not heal. All tries go on by themselves.
+    // next try ends in another of ERROR_AUTH, ERROR_SCHEMA, ERROR_READ_ONLY and ERROR_USAGE, which time alone does not
+    // heal. All tries go on by themselves, so that a failover is waited for.
     // first: no connection was ever established (a start with a wrong URL should fail, not wait). A URL that cannot be
-    // read is ERROR_USAGE.
+    // read, or leads to a pooler where a session is needed, is ERROR_USAGE.
     void (*on_down)(void *arg, struct db_conn *conn, const struct error *error, bool first);
     void (*on_notify)(void *arg, const char *channel, const char *payload);
 };

@@ -96,6 +96,12 @@ void db_error_from_conn(const PGconn *conn, struct error *ret_error) {
         }
         line = *end ? end + 1 : end;
     }
+    if (!best_state && best && has_prefix(best, "invalid ")) {
+        // A parameter that libpq looks at when it connects: no server was asked. What it quotes may be half a password.
+        int length = (int)strcspn(best, memchr(best, '@', strcspn(best, "\n")) ? "\"\n" : "\n");
+        error_set(ret_error, ERROR_USAGE, "the database URL cannot be used: %.*s", length, best);
+        return;
+    }
     if (!best_state) {
         best = best && *best != '\n' ? best : "no reason given";
         error_set(ret_error, ERROR_CONNECT, "%.*s", (int)strcspn(best, "\n"), best);
@@ -116,6 +122,16 @@ bool db_error_is_system(const struct error *error) {
         if (has_prefix(error->sqlstate, system_classes[i]))
             return true;
     }
+    return false;
+}
+
+// Rights, tables and columns of ours, and whether writes are taken.
+static const char *const lasting_states[] = {"25006", "3F000", "42501", "42703", "42883", "42P01"};
+
+bool db_error_is_lasting(const struct error *error) {
+    for (size_t i = 0; i < sizeof(lasting_states) / sizeof(*lasting_states); i++)
+        if (strcmp(error->sqlstate, lasting_states[i]) == 0)
+            return true;
     return false;
 }
 

@@ -12,3 +12,6 @@ void db_error_from_conn(const PGconn *conn, struct error *ret_error); // a faile
 // It never counts towards poison. (57014 counts for a row that ran alone: the caller's business.)
 bool db_error_is_system(const struct error *error);
 bool db_error_is_transient_conflict(const struct error *error); // 40001, 40P01: send the same again
+// Time alone does not heal it: a right, a table or a column is missing, or no writes are taken. Meant for statements
+// that name nothing but our own schema.
+bool db_error_is_lasting(const struct error *error);

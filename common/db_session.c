@@ -3,12 +3,12 @@
 #include <string.h>
 
 // The isolation's name differs where it has to be set inside the transaction: there it must be what the pooler's
-// sessions have by default already, else PostgreSQL refuses (a query has been made), which is better than a wrong
-// isolation. default_transaction_read_only is left alone: administrators and providers set it on purpose.
+// sessions have by default already (the set-up looks), else PostgreSQL refuses (a query has been made), which is better
+// than a wrong isolation. default_transaction_read_only is left alone: administrators and providers set it on purpose.
 static const struct {
     const char *name;
     const char *pooled_name; // NULL: has no meaning inside a transaction
-    const char *value;       // NULL: from the options
+    const char *value;       // NULL: from the options; a value that the options do not have is left as it is
 } settings[] = {
     {"default_transaction_isolation", "transaction_isolation", "read committed"},
     {"synchronous_commit", "synchronous_commit", "on"},
@@ -28,24 +28,36 @@ static const struct {
     {"client_min_messages", "client_min_messages", "warning"},
     {"standard_conforming_strings", "standard_conforming_strings", "on"},
     {"bytea_output", "bytea_output", "hex"},
+    {"application_name", "application_name", NULL},
 };
 
-static unsigned option_value(const struct db_conn_options *options, const char *name) {
-    return strcmp(name, "statement_timeout") == 0 ? options->statement_timeout_ms : options->idle_session_timeout_ms;
+// False: the options have none.
+static bool append_value(struct buffer *sql, const struct db_conn_options *options, const char *name) {
+    if (strcmp(name, "application_name") != 0)
+        buffer_format(sql, "%u",
+                      strcmp(name, "statement_timeout") == 0 ? options->statement_timeout_ms
+                                                             : options->idle_session_timeout_ms);
+    else if (options->application_name)
+        buffer_text(sql, options->application_name); // one of ours: nothing to quote
+    return strcmp(name, "application_name") != 0 || options->application_name;
 }
 
-char *db_session_settings_sql(const struct db_conn_options *options) {
-    struct buffer sql = {0};
+char *db_session_settings_sql(const struct db_conn_options *options, bool pooled) {
+    struct buffer sql = {0}, value = {0};
     for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
-        const char *name = options->pooled ? settings[i].pooled_name : settings[i].name;
-        if (!name)
+        const char *name = pooled ? settings[i].pooled_name : settings[i].name;
+        buffer_clear(&value);
+        if (!name || (!settings[i].value && !append_value(&value, options, name)))
             continue;
-        buffer_format(&sql, "%s pg_catalog.set_config('%s', '", sql.length ? "," : "select", name);
-        if (settings[i].value)
-            buffer_text(&sql, settings[i].value);
-        else
-            buffer_format(&sql, "%u", option_value(options, name));
-        buffer_format(&sql, "', %s)", options->pooled ? "true" : "false");
+        buffer_format(&sql, "%s pg_catalog.set_config('%s', '%s', %s)", sql.length ? "," : "select", name,
+                      settings[i].value ? settings[i].value : buffer_cstr(&value), pooled ? "true" : "false");
     }
+    buffer_free(&value);
+    // Of 17, and an error before. Each of our transactions is bounded by the timeouts above.
+    buffer_format(
+        &sql,
+        ", case when pg_catalog.current_setting('server_version_num')::int OPERATOR(pg_catalog.>=) 170000 then "
+        "pg_catalog.set_config('transaction_timeout', '0', %s) end",
+        pooled ? "true" : "false");
     return sql.bytes;
 }

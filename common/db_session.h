@@ -2,5 +2,5 @@
 #pragma once
 #include "common/db_conn.h"
 
-// One SELECT that makes the settings: for the session, or with options->pooled for the transaction. Returns owned.
-char *db_session_settings_sql(const struct db_conn_options *options);
+// One SELECT that makes the settings: for the session, or pooled: for the transaction. Returns owned.
+char *db_session_settings_sql(const struct db_conn_options *options, bool pooled);

@@ -1,5 +1,6 @@
 #include "common/db_target.h"
 #include "common/buffer.h"
+#include "common/db_url.h"
 #include "common/memory.h"
 #include "common/resolver.h"
 #include <arpa/inet.h>
@@ -14,8 +15,8 @@ enum { MAX_PARAMETERS = 96, MAX_ADDRESS_BYTES = 64 };
 struct db_target {
     uv_loop_t *loop;
     struct resolver *resolver;
-    char *application_name;
-    PQconninfoOption *options; // NULL: the URL cannot be read
+    PQconninfoOption *options; // NULL: the URL cannot be read, for url_error
+    struct error url_error;
     struct resolver_wait *wait;
     db_target_started *started;
     void *arg;
@@ -28,36 +29,17 @@ struct db_target {
     struct error error; // of the last host that has no address
 };
 
-static const char *option_value(const PQconninfoOption *options, const char *keyword) {
-    for (const PQconninfoOption *option = options; option && option->keyword; option++) {
-        if (strcmp(option->keyword, keyword) == 0)
-            return option->val && *option->val ? option->val : NULL;
-    }
-    return NULL;
-}
-
-// libpq quotes a bad port, and in "postgres://user:pass/word@host" that is half a password.
-static bool port_is_readable(const char *port) {
-    return !port || port[strspn(port, "0123456789,")] == '\0';
-}
-
-struct db_target *db_target_new(uv_loop_t *loop, const char *url, const char *application_name) {
+struct db_target *db_target_new(uv_loop_t *loop, const char *url) {
     struct db_target *target = memory_alloc(sizeof(*target));
     target->loop = loop;
     target->resolver = resolver_get(loop);
-    target->application_name = memory_copy_text(application_name ? application_name : "rowbell");
-    // libpq's message may quote the URL with its password, so it is not used.
-    target->options = PQconninfoParse(url ? url : "", NULL);
-    if (target->options && !port_is_readable(option_value(target->options, "port"))) {
-        PQconninfoFree(target->options);
-        target->options = NULL;
-    }
+    target->options = db_url_read(url, &target->url_error);
     return target;
 }
 
 // What libpq would take where the URL says nothing: variables, and the service file.
 static PQconninfoOption *defaults_read(const struct db_target *target) {
-    const char *service = option_value(target->options, "service");
+    const char *service = db_url_value(target->options, "service");
     char *before = memory_copy_text(getenv("PGSERVICE"));
     if (service)
         setenv("PGSERVICE", service, 1);
@@ -71,8 +53,8 @@ static PQconninfoOption *defaults_read(const struct db_target *target) {
 }
 
 static char *list_copy(const struct db_target *target, const PQconninfoOption *defaults, const char *keyword) {
-    const char *given = option_value(target->options, keyword);
-    return memory_copy_text(given ? given : option_value(defaults, keyword));
+    const char *given = db_url_value(target->options, keyword);
+    return memory_copy_text(given ? given : db_url_value(defaults, keyword));
 }
 
 // The item of a list with commas; "" where it has none.
@@ -110,9 +92,8 @@ static void handshake_start(struct db_target *target) {
             values[count++] = option->val;
         }
     }
-    // The last of two equal keywords wins.
+    // The last of two equal keywords wins. No application_name: a transaction pooler would leave it behind.
     const char *const ours[][2] = {
-        {"fallback_application_name", target->application_name},
         {"client_encoding", "UTF8"},
         {"gssencmode", "disable"}, // its negotiation blocks
         {"host", hosts},
@@ -220,11 +201,7 @@ void db_target_connect(struct db_target *target, db_target_started *started, voi
     target->started = started;
     target->arg = arg;
     if (!target->options) {
-        struct error error;
-        error_set(&error, ERROR_USAGE,
-                  "the database URL is malformed: expected postgres://user:password@host:port/database, with special "
-                  "characters of user and password percent-encoded");
-        started(arg, NULL, &error);
+        started(arg, NULL, &target->url_error);
         return;
     }
     PQconninfoOption *defaults = defaults_read(target);
@@ -251,6 +228,5 @@ void db_target_free(struct db_target *target) {
     db_target_cancel(target);
     resolver_release(target->resolver);
     PQconninfoFree(target->options);
-    free(target->application_name);
     free(target);
 }

@@ -12,7 +12,7 @@ struct db_target;
 // Exactly one of pg and error is set. pg (takes) is in libpq's connecting state. The error never holds the password.
 typedef void db_target_started(void *arg, PGconn *pg, const struct error *error);
 
-struct db_target *db_target_new(uv_loop_t *loop, const char *url, const char *application_name); // copies
+struct db_target *db_target_new(uv_loop_t *loop, const char *url); // copies
 // Calls started once: from inside when no name has to be resolved, else in a later turn. One at a time.
 void db_target_connect(struct db_target *target, db_target_started *started, void *arg);
 void db_target_cancel(struct db_target *target); // started is not called any more

@@ -44,10 +44,11 @@ def statements(out_c, out_h, files):
     header = ['#pragma once', '#include "common/db_conn.h"', ""]
     source = [f'#include "{include_name(out_h)}"', ""]
     names = []
+    # Of the first file: others may be of the checkout's own directory, whose name can be anything.
+    directory = os.path.basename(os.path.dirname(os.path.dirname(os.path.abspath(files[0]))))
     for path in files:
         name = re.sub(r"\W", "_", os.path.splitext(os.path.basename(path))[0])
         lines = read_statement(path)
-        directory = os.path.basename(os.path.dirname(os.path.dirname(os.path.abspath(path))))
         names.append(f"sql_{name}")
         header.append(f"extern const struct db_statement sql_{name};")
         text = c_string(b"\n".join(lines).strip().rstrip(b";"))

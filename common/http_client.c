@@ -136,8 +136,11 @@ static void call_finish(struct call *call) {
     call_release(call);
 }
 
+// Where the body is not asked for, the status is the answer: what goes wrong after it changes nothing.
 __attribute__((format(printf, 3, 4))) static void set_failure(struct call *call, enum http_failure failure,
                                                               const char *format, ...) {
+    if (call->answer.status != 0 && call->answer.whole_max_bytes == 0)
+        return;
     call->outcome.failure = failure;
     va_list arguments;
     va_start(arguments, format);

@@ -54,7 +54,9 @@ enum http_failure {
 
 struct http_outcome {
     enum http_failure failure;
-    int status; // 0 when there was no answer; also set when a body broke off (HTTP_TIMEOUT, HTTP_BAD_ANSWER)
+    // 0 when there was no answer. Where the body is asked for (answer_max_bytes), also set when it broke off, was
+    // malformed or did not end in time, which are failures; where it is not, they are HTTP_OK: the status came.
+    int status;
     // dns, connect and tls are how long each took, 0 on a connection that is used again; first_byte and total count
     // from http_client_send. -1: not reached.
     double dns_ms, connect_ms, tls_ms, first_byte_ms, total_ms;

@@ -1,5 +1,6 @@
 #include "common/process.h"
 #include "common/admin_endpoint.h"
+#include "common/db_url.h"
 #include "common/log.h"
 #include "common/resolver.h"
 #include <assert.h>
@@ -133,6 +134,15 @@ bool process_init(struct process *process, const struct config_program *program,
         return false;
     if (process->config->database_url == NULL) {
         error_set(&error, ERROR_USAGE, "no database: give --database-url or set DATABASE_URL");
+        goto failed;
+    }
+    const struct config_common *common = process->config;
+    if (!db_url_check(common->database_url, &error)) {
+        error_wrap(&error, "--database-url");
+        goto failed;
+    }
+    if (common->direct_database_url && !db_url_check(common->direct_database_url, &error)) {
+        error_wrap(&error, "--direct-database-url");
         goto failed;
     }
     if (!resolver_set_servers(process->config->dns_servers, &error)) {

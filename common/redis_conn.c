@@ -8,6 +8,7 @@
 #include "common/redis_conn.h"
 #include "common/backoff.h"
 #include "common/clock.h"
+#include "common/db_url.h"
 #include "common/log.h"
 #include "common/memory.h"
 #include "common/redis_guard.h"
@@ -160,9 +161,15 @@ static bool address_read(struct redis_address *address, const char *url, struct 
     if (good && (!address->tls || redis_tls_is_possible(ret_error)))
         return true;
     bool tls = good;
+    char names[200];
+    url_strange_parameters(url ? url : "", NULL, NULL, names, sizeof names);
     address_free(address);
     if (tls)
         return false;
+    if (*names)
+        return error_set(ret_error, ERROR_USAGE,
+                         "the Redis URL has parameters, and Rowbell takes none: remove %s (certificates: --redis-ca)",
+                         names);
     return error_set(
         ret_error, ERROR_USAGE,
         "the Redis URL is malformed: expected redis://[user:password@]host[:port][/database] or rediss:// (TLS), with "

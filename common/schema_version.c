@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+// What hangs on the schema is found by pg_depend, which has an index for that; there may be many other tables.
+//
 // A view instead of the table would run its owner's code while the next statement is planned, so this reads the catalog
 // and raises. The owner may change whatever the schema holds, so it has to be rowbell_owner, or a role that may do
 // already what this login may do; the owner of the database is trusted by all but superusers.
@@ -26,6 +28,24 @@ const char schema_owner_sql[] =
     "left join pg_roles o on o.oid = n.nspowner "
     "left join pg_class c on c.relnamespace = n.oid and c.relname = 'migrations' "
     "where d.datname = current_database()) p; "
+    "if found is null then "
+    "select format(case f.what when 'secured' then 'row security is on for %s, so that %2$I cannot see what is there: "
+    "as "
+    "the owner, alter table ... disable row level security' "
+    "when 'ruled' then 'rules change what statements on %s do: drop them' "
+    "else 'of another role than the schema is %s: give it back, by alter table ... owner to %3$I' end, "
+    "array_to_string((array_agg(f.name order by f.name))[1:4], ', ') || "
+    "case when count(*) > 4 then format(' and %s more', count(*) - 4) else '' end, current_user, min(f.owner)), "
+    "'55000' "
+    "into found, state from (select format('rowbell.%I', c.relname) as name, pg_get_userbyid(n.nspowner) as owner, "
+    "case when c.relrowsecurity and (c.relforcerowsecurity or row_security_active(c.oid)) then 'secured' "
+    "when c.relkind in ('r', 'p') and exists (select from pg_rewrite w where w.ev_class = c.oid) then 'ruled' "
+    "when c.relowner <> n.nspowner then 'taken' end as what from pg_namespace n "
+    "join pg_depend d on d.refclassid = 'pg_namespace'::regclass and d.refobjid = n.oid "
+    "and d.classid = 'pg_class'::regclass join pg_class c on c.oid = d.objid "
+    "where n.nspname = 'rowbell' and c.relkind in ('r', 'p', 'v')) f "
+    "where f.what is not null group by f.what order by f.what <> 'secured' limit 1; "
+    "end if; "
     "if found is not null then raise exception using message = found, errcode = state; end if; "
     "end $$";
 
@@ -40,9 +60,12 @@ static const struct {
     {"3F000", "the schema rowbell is missing: run `rowbell migrate` first"},
     {"42P01", "the schema rowbell is missing: run `rowbell migrate` first"},
     {"42703", "the schema rowbell is not one that this program knows: run `rowbell migrate` first"},
-    {"42501", "this login may not read the schema rowbell: run `rowbell migrate`, then grant the login the role of its "
-              "program (rowbell_relay, rowbell_dispatcher, rowbell_gateway or rowbell_operator)"},
 };
+
+static const char no_right[] =
+    "this login may not read the schema rowbell (%s): grant it the role of its program (rowbell_relay, "
+    "rowbell_dispatcher, rowbell_gateway or rowbell_operator); rights that the roles have lost come back by `rowbell "
+    "migrate`";
 
 bool schema_version_check(const PGresult *result, const struct error *sql_error, struct error *ret_error) {
     if (!result) {
@@ -50,6 +73,11 @@ bool schema_version_check(const PGresult *result, const struct error *sql_error,
             return error_set(ret_error, ERROR_SCHEMA,
                              "%s: if it was not made by `rowbell migrate`, drop it; else connect as a login of its own",
                              sql_error->text);
+        if (strcmp(sql_error->sqlstate, SCHEMA_IS_DISTURBED) == 0)
+            return error_set(ret_error, ERROR_SCHEMA,
+                             "the schema rowbell was changed by somebody: %s (`rowbell doctor`)", sql_error->text);
+        if (strcmp(sql_error->sqlstate, "42501") == 0)
+            return error_set(ret_error, ERROR_SCHEMA, no_right, sql_error->text);
         for (size_t i = 0; i < sizeof(unreadable) / sizeof(*unreadable); i++) {
             if (strcmp(sql_error->sqlstate, unreadable[i].sqlstate) == 0)
                 return error_set(ret_error, ERROR_SCHEMA, "%s", unreadable[i].text);

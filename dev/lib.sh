@@ -16,7 +16,7 @@ packages_for() {
     build)
         printf '%s\n' gcc libc6-dev meson ninja-build pkg-config python3 libpq-dev libuv1-dev libhiredis-dev libjson-c-dev \
             libcurl4-openssl-dev libc-ares-dev libssl-dev uthash-dev check
-        if package_known libllhttp-dev; then echo libllhttp-dev; else echo node-llhttp; fi
+        if package_known libllhttp-dev; then echo libllhttp-dev; else echo node-llhttp; fi # after lists_need
         ;;
     run) printf '%s\n' postgresql redis-server curl util-linux ;;
     test) printf '%s\n' pgbouncer faketime ;;
@@ -25,11 +25,22 @@ packages_for() {
     bench_webhook) printf '%s\n' nginx-light ;;
     bench_sse) printf '%s\n' nodejs npm nginx-light libnginx-mod-nchan pushpin zurl pkg-config ;;
     compose) printf '%s\n' docker.io docker-compose debootstrap ;;
+    on) printf '%s\n' debootstrap ;;
     lint) printf '%s\n' clang clang-format clang-tidy libclang-rt-dev cppcheck docker-compose ;;
     fuzz) printf '%s\n' clang libclang-rt-dev ;;
     esac
 }
-package_known() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9]'; }
+# lists_need: without its lists (a fresh machine) apt knows neither package, and what is chosen would be a guess.
+lists_need() {
+    ! package_known libllhttp-dev && ! package_known node-llhttp || return 0
+    if [ "$(id -u)" -ne 0 ]; then die "apt has no list of packages yet. Fetch it, then run this again: sudo apt-get update"; fi
+    say "fetching apt's lists of packages"
+    mkdir -p "$state"
+    (flock 8 && apt-get update >"$state/apt.log" 2>&1 </dev/null) 8>"$state/apt.lock" ||
+        die "apt-get update failed: see $state/apt.log"
+}
+# No pipe to grep -q: that ends at its match, and apt-cache, which still writes, fails then.
+package_known() { [[ $(apt-cache policy "$1" 2>/dev/null) == *'Candidate: '[0-9]* ]]; }
 # Some may come from elsewhere: then their program counts.
 package_installed() {
     case $1 in
@@ -46,6 +57,7 @@ package_installed() {
 packages_need() {
     command -v dpkg-query >/dev/null || return 0 # not Debian: the tools are looked for when they are used
     local need package missing=()
+    [[ " $* " != *' build '* ]] || lists_need
     for need in "$@"; do
         for package in $(packages_for "$need"); do
             package_installed "$package" || missing+=("$package")
@@ -146,11 +158,14 @@ build() {
 
 # ---- PostgreSQL and Redis ------------------------------------------------------------------------------------------
 
+# Where initdb and postgres are: ROWBELL_PG_BIN, for the server of another version, else the newest that is installed.
 pg_bin_find() {
-    local directory
-    directory=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -t/ -k5 -V | tail -1)
+    local directory=${ROWBELL_PG_BIN:-}
+    [ -n "$directory" ] || directory=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -t/ -k5 -V | tail -1)
     if [ -x "$directory/initdb" ]; then
         echo "$directory"
+    elif [ -n "${ROWBELL_PG_BIN:-}" ]; then
+        die "ROWBELL_PG_BIN: there is no initdb in $ROWBELL_PG_BIN"
     elif command -v initdb >/dev/null; then
         dirname "$(command -v initdb)"
     else
@@ -295,12 +310,12 @@ redis_stop() {
 }
 
 # is_process PID WORD: that process lives and its command line has the word (a pid may have been given to another).
-is_process() { tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -q -- "$2"; }
+is_process() { [[ $(tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline") == *"$2"* ]]; }
 
-# migrate URL: by our own program.
+# migrate URL [ARGUMENT...]: by our own program.
 migrate() {
     if [ -x "$build_directory/cli/rowbell" ]; then
-        "$build_directory/cli/rowbell" migrate --database-url "$1"
+        "$build_directory/cli/rowbell" migrate --database-url "$@"
     else
         local m=$root/migrations
         psql -qX -v ON_ERROR_STOP=1 "$1" -f "$m/roles.sql" -f "$m/bootstrap.sql" -c 'set role rowbell_owner' \

@@ -1,58 +1,53 @@
 #!/usr/bin/env python3
-"""test_summary.py [--failed] RUN_DIRECTORY MESON_LOG.json...: shows what failed, then `N passed, N failed`; status 1 if any
-failed. A program that is in two logs counts as in the later one. --failed: only the names of the programs that failed."""
+"""test_summary.py RUN_DIRECTORY [MESON_LOG.json]: shows what failed, then `N passed, N failed`; status 1 if any failed. Tests
+that ran more than once (dev/test --stress) are counted each time; those that failed are listed with how often."""
+import collections
+import glob
 import json
 import os
 import re
 import sys
 
-arguments = sys.argv[1:]
-names_only = arguments[0] == "--failed"
-run, *meson_logs = arguments[1:] if names_only else arguments
+run, meson_log = (sys.argv[1:] + [""])[:2]
 passed = failed = 0
+runs = collections.Counter()  # of each program
+often = collections.Counter()  # failures of each test
 
-tests = {}
-unsteady = []
-for meson_log in meson_logs:
-    if not os.path.exists(meson_log):
-        continue
-    with open(meson_log, encoding="utf-8", errors="replace") as log:
-        for line in log:
-            test = json.loads(line)
-            if test["name"] in tests and test["result"] == "OK":
-                unsteady.append(tests[test["name"]])
-            tests[test["name"]] = test
 
-if names_only:
-    # meson says "rowbell:unit+relay / relay-unit"; it takes the last word.
-    print("\n".join(name.split(" / ")[-1] for name, test in tests.items() if test["result"] != "OK"))
-    sys.exit(0)
+def show(heading, text):
+    print(f"--- {heading}")
+    print("\n".join(text.strip().split("\n")[-120:]))
 
-for name, test in tests.items():
-    output = (test.get("stdout") or "") + (test.get("stderr") or "")
-    sums = re.findall(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)$", output, re.M)
-    bad = sum(int(failures) + int(errors) for _, failures, errors in sums)
-    passed += sum(int(checks) for checks, _, _ in sums) - bad
-    broken = test["result"] != "OK" and bad == 0  # crashed, or ran out of time, before it could count
-    failed += bad + broken
-    if bad or broken:
-        print(f"--- {name}: {test['result']} in {test['duration']:.1f} s")
-        lines = output.strip().split("\n")
-        print("\n".join(lines[-120:]))
 
-tap = os.path.join(run, "node.tap")
-if os.path.exists(tap):
+with open(meson_log, encoding="utf-8", errors="replace") if os.path.exists(meson_log) else open(os.devnull) as log:
+    for test in map(json.loads, log):
+        name = test["name"].split(" / ")[-1]
+        output = (test.get("stdout") or "") + (test.get("stderr") or "")
+        sums = re.findall(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)$", output, re.M)
+        bad = sum(int(failures) + int(errors) for _, failures, errors in sums)
+        passed += sum(int(checks) for checks, _, _ in sums) - bad
+        broken = test["result"] != "OK" and bad == 0  # crashed, or ran out of time, before it could count
+        failed += bad + broken
+        runs[name] += 1
+        if bad or broken:
+            show(f"{test['name']}: {test['result']} in {test['duration']:.1f} s", output)
+        for case in re.findall(r"^.*:\d+:[FE]:[^:]*:([^:]*):", output, re.M) or ["it did not end as it should"] * broken:
+            often[name, case] += 1
+
+for tap in sorted(glob.glob(os.path.join(run, "node-*.tap"))):
     with open(tap, encoding="utf-8", errors="replace") as log:
         text = log.read()
     counts = {name: int(count) for name, count in re.findall(r"^# (tests|pass|fail|cancelled) (\d+)$", text, re.M)}
     bad = counts.get("fail", 0) + counts.get("cancelled", 0) if counts else 1
     passed += counts.get("pass", 0)
     failed += bad
+    runs["JavaScript"] += 1
     for name, why in re.findall(r"^\s*ok \d+ - (.*) # SKIP ?(.*)$", text, re.M):
         print(f"skipped: {name}: {why}")
+    for name in re.findall(r"^\s*not ok \d+ - (.*)$", text, re.M):
+        often["JavaScript", name] += 1
     if bad:
-        print("--- tests in JavaScript")
-        print(text[-8000:])
+        show("tests in JavaScript", text)
 
 fuzz = os.path.join(run, "fuzz.txt")
 if os.path.exists(fuzz):
@@ -70,9 +65,9 @@ for name in sorted(os.listdir(logs))[:10] if failed else []:
     print(f"--- {name}, last {min(len(lines), 30)} lines")
     print("\n".join(lines[-30:]))
 
-for test in unsteady:
-    print(f"unsteady: {test['name']} failed ({test['result']} in {test['duration']:.1f} s), and passed alone")
-    print("\n".join(re.findall(r"^.*:\d+:[FE]:.*$", test.get("stdout") or "", re.M)))
+if max(runs.values(), default=0) > 1:
+    for (name, case), times in often.most_common():
+        print(f"failed {times} of {runs[name]} times: {name} {case}")
 if passed + failed == 0:
     print("no test was selected")
 print(f"{passed} passed, {failed} failed")

@@ -1,12 +1,14 @@
 // The happy path: the lock is tried when the session comes up and every 10 s; who has it goes through the chores. A
 // chore that is due takes a step; while steps find all that they may take, the next one follows after a pause, else the
-// chore rests. The failure mode: a step that fails is logged and tried again when its chore is due; a session that is
-// lost took the lock along.
+// chore rests. The failure mode: a step that fails is logged, told to the database (where doctor finds it) and the
+// metrics, and tried again when its chore is due; a session that is lost took the lock along.
 #include "dispatcher/housekeeper.h"
 #include "common/clock.h"
 #include "common/db_conn.h"
 #include "common/log.h"
 #include "common/memory.h"
+#include "common/metrics.h"
+#include "dispatcher/metrics.h"
 #include "dispatcher/sql.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,6 +18,7 @@ enum {
     TICK_MS = 1000,
     PAUSE_MS = 20, // between two steps
     LOCK_MS = 10000,
+    STEP_MS = 25000, // by the server, which says so and keeps the session
     STEP_DEADLINE_MS = 30000,
     KEEPALIVE_MS = 3000,
     IDLE_SESSION_MS = 10000, // one that is stopped gives the lock back
@@ -65,6 +68,7 @@ struct housekeeper {
     uint64_t due_ms[CHORES];
     int64_t done[CHORES];      // since the chore began
     int64_t after_seq[CHORES]; // how far a walk came
+    bool well[CHORES];         // the database knows that it succeeded last
     bool locked, busy, closing;
     uint64_t lock_at_ms;
     enum chore_id running;
@@ -86,6 +90,26 @@ static void lock_tried(void *arg, const struct db_reply *reply, const struct err
         uv_timer_start(&self->timer, on_timer, PAUSE_MS, TICK_MS);
 }
 
+static void told(void *arg, const struct db_reply *reply, const struct error *error) {
+    struct housekeeper *self = arg;
+    self->busy = false;
+    if (reply) {
+        bool well = PQgetisnull(reply->results[0], 0, 0);
+        self->well[self->running] = well;
+        metric_set(METRIC_HOUSEKEEPING_FAILING_SINCE, chores[self->running].name, NULL,
+                   well ? 0 : strtod(PQgetvalue(reply->results[0], 0, 0), NULL));
+    }
+    if (!self->closing)
+        uv_timer_start(&self->timer, on_timer, PAUSE_MS, TICK_MS);
+}
+
+// Tells the database what came of a step; failure NULL: it succeeded.
+static void tell(struct housekeeper *self, const char *failure) {
+    const char *values[] = {chores[self->running].name, failure};
+    self->busy = true;
+    db_query(self->conn, &sql_housekeeping_result, 2, values, STEP_DEADLINE_MS, told, self);
+}
+
 // A chore is through for now.
 static void rest(struct housekeeper *self, enum chore_id id) {
     self->due_ms[id] = clock_ms() + chores[id].every_ms;
@@ -98,7 +122,7 @@ static void step_done(void *arg, const struct db_reply *reply, const struct erro
     struct housekeeper *self = arg;
     enum chore_id id = self->running;
     self->busy = false;
-    bool more = false;
+    bool more = false, failed = !reply && error->code != ERROR_CANCELLED && self->locked;
     if (reply) {
         const PGresult *result = reply->results[0];
         int64_t count = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
@@ -111,12 +135,16 @@ static void step_done(void *arg, const struct db_reply *reply, const struct erro
             else if (chores[id].full == ANEW)
                 self->after_seq[id] = 0;
         }
-    } else if (error->code != ERROR_CANCELLED && self->locked) {
+    } else if (failed) {
         log_warn("housekeeping_failed", LOG_TEXT("chore", chores[id].name), LOG_TEXT("error", error->text));
     }
     if (!more)
         rest(self, id);
-    if (!self->closing)
+    if (self->closing)
+        return;
+    if (self->locked && (failed || !self->well[id]))
+        tell(self, failed ? error->text : NULL);
+    else
         uv_timer_start(&self->timer, on_timer, PAUSE_MS, TICK_MS);
 }
 
@@ -163,6 +191,10 @@ static void came_up(void *arg, struct db_conn *conn) {
 static void went_down(void *arg, struct db_conn *conn, const struct error *error, bool first) {
     struct housekeeper *self = arg;
     self->locked = false;
+    for (int id = 0; id < CHORES; id++) { // another process is the housekeeper now, and tells
+        self->well[id] = false;
+        metric_set(METRIC_HOUSEKEEPING_FAILING_SINCE, chores[id].name, NULL, 0);
+    }
 }
 
 struct housekeeper *housekeeper_new(uv_loop_t *loop, const struct housekeeper_options *options) {
@@ -177,7 +209,11 @@ struct housekeeper *housekeeper_new(uv_loop_t *loop, const struct housekeeper_op
     self->timer.data = self;
     uv_timer_start(&self->timer, on_timer, TICK_MS, TICK_MS);
     self->conn = db_conn_new(loop, &(struct db_conn_options){.url = options->url,
+                                                             .direct_url = options->direct_url,
+                                                             .session = true,
+                                                             .writes = true,
                                                              .application_name = "rowbell-dispatcher-housekeeper",
+                                                             .statement_timeout_ms = STEP_MS,
                                                              .idle_session_timeout_ms = IDLE_SESSION_MS,
                                                              .keepalive_ms = KEEPALIVE_MS,
                                                              .arg = self,

@@ -12,7 +12,7 @@
 struct housekeeper;
 
 struct housekeeper_options {
-    const char *url; // a direct one; copied
+    const char *url, *direct_url; // copied; the second may be NULL
     long keep_events_ms, keep_attempts_ms, keep_stream_ms;
 };
 

@@ -706,6 +706,10 @@ struct job_store_pg *job_store_pg_new(uv_loop_t *loop, const struct job_store_pg
                                      .held = store_held,
                                      .release_held = store_release_held};
     store->conn = db_conn_new(loop, &(struct db_conn_options){.url = options->url,
+                                                              .direct_url = options->direct_url,
+                                                              .session = true,
+                                                              .writes = true,
+                                                              .strict = options->once,
                                                               .application_name = application_name,
                                                               .idle_session_timeout_ms = IDLE_SESSION_MS,
                                                               .keepalive_ms = KEEPALIVE_MS,

@@ -7,9 +7,10 @@
 struct job_store_pg;
 
 struct job_store_pg_options {
-    const char *url;  // copied
-    const char *kind; // of the subscriptions, which is also the name of the lane; static
-    int lock_offset;  // keeps the locks of lanes apart: added to the shard
+    const char *url, *direct_url; // copied; the second may be NULL
+    bool once;                    // what is refused for good is told by on_down, instead of tried again
+    const char *kind;             // of the subscriptions, which is also the name of the lane; static
+    int lock_offset;              // keeps the locks of lanes apart: added to the shard
     void *arg;
     void (*on_up)(void *arg); // the session says that it is a dispatcher; it owns no shard yet
     void (*on_down)(void *arg, const struct error *error, bool first);

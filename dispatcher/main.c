@@ -130,7 +130,9 @@ static void session_went(struct dispatcher_program *self, const char *session, c
     if (self->process.stopping)
         return;
     tell_ready(self);
-    if (first)
+    // With --once a lost session comes back; what takes a person does not.
+    bool lost = error->code == ERROR_CONNECT || error->code == ERROR_TIMEOUT;
+    if (first || (self->config.once && !lost))
         process_fail(&self->process, error);
     else
         log_warn("database_lost", LOG_TEXT("session", session), LOG_TEXT("error", error->text));
@@ -289,7 +291,7 @@ static bool open_index_sink(struct dispatcher_program *self, struct sink *ret_si
     const struct config_common *common = &self->config.common;
     return sink_index_init(ret_sink, &self->process.loop,
                            &(struct sink_index_options){.url = common->database_url,
-                                                        .pooled = common->direct_database_url != NULL,
+                                                        .direct_url = common->direct_database_url,
                                                         .egress = &self->egress,
                                                         .clock = &self->clock.clock,
                                                         .ca_file = self->config.ca_file,
@@ -349,9 +351,9 @@ static void open_leased(struct dispatcher_program *self, int index) {
     const struct config_common *common = &self->config.common;
     struct leased_lane *lane = &self->leased[index];
     uv_loop_t *loop = &self->process.loop;
-    lane->store = job_store_pg_new(loop, &(struct job_store_pg_options){.url = common->direct_database_url
-                                                                                   ? common->direct_database_url
-                                                                                   : common->database_url,
+    lane->store = job_store_pg_new(loop, &(struct job_store_pg_options){.url = common->database_url,
+                                                                        .direct_url = common->direct_database_url,
+                                                                        .once = self->config.once,
                                                                         .kind = lane_name(lane->lane),
                                                                         .lock_offset = leased_table[index].lock_offset,
                                                                         .arg = lane,
@@ -377,22 +379,22 @@ static void open_leased(struct dispatcher_program *self, int index) {
 static void open_lanes(struct dispatcher_program *self) {
     struct config_common *common = &self->config.common;
     uv_loop_t *loop = &self->process.loop;
-    bool direct = common->direct_database_url != NULL;
     // Without any leased lane the session of the first one is there all the same: somebody must hear NOTIFY.
     bool none = !self->lanes.wanted[LANE_WEBHOOK] && !self->lanes.wanted[LANE_INDEX];
     for (int i = 0; i < LEASED_LANES; i++)
         if (self->lanes.wanted[self->leased[i].lane] || (none && i == 0))
             open_leased(self, i);
     if (!self->config.once)
-        self->housekeeper = housekeeper_new(
-            loop, &(struct housekeeper_options){.url = direct ? common->direct_database_url : common->database_url,
-                                                .keep_events_ms = self->config.keep_events_ms,
-                                                .keep_attempts_ms = self->config.keep_attempts_ms,
-                                                .keep_stream_ms = self->config.keep_stream_ms});
+        self->housekeeper =
+            housekeeper_new(loop, &(struct housekeeper_options){.url = common->database_url,
+                                                                .direct_url = common->direct_database_url,
+                                                                .keep_events_ms = self->config.keep_events_ms,
+                                                                .keep_attempts_ms = self->config.keep_attempts_ms,
+                                                                .keep_stream_ms = self->config.keep_stream_ms});
     if (self->lanes.wanted[LANE_SSE])
         self->sse =
             sink_sse_new(loop, &(struct sink_sse_options){.url = common->database_url,
-                                                          .pooled = direct,
+                                                          .direct_url = common->direct_database_url,
                                                           .redis_url = self->config.redis_url,
                                                           .redis_ca = self->config.redis_ca,
                                                           .arg = self,

@@ -424,8 +424,9 @@ bool sink_index_init(struct sink *ret_sink, uv_loop_t *loop, const struct sink_i
                                                                      .egress = options->egress,
                                                                      .ca_file = options->ca_file});
     sink->conn = db_conn_new(loop, &(struct db_conn_options){.url = options->url,
+                                                             .direct_url = options->direct_url,
                                                              .application_name = "rowbell-dispatcher index",
-                                                             .pooled = options->pooled,
+                                                             .writes = true,
                                                              .keepalive_ms = KEEPALIVE_MS});
     *ret_sink = (struct sink){.kind = "index",
                               .deadline_ms = INDEX_DEADLINE_MS,

@@ -13,8 +13,8 @@
 #include <uv.h>
 
 struct sink_index_options {
-    const char *url; // of the database, copied
-    bool pooled;
+    const char *url;                    // of the database, copied
+    const char *direct_url;             // past a transaction pooler; may be NULL. Copied
     const struct egress_policy *egress; // keeps
     const struct database_clock *clock; // keeps
     const char *ca_file;                // PEM; NULL: the system's

@@ -432,8 +432,10 @@ struct sink_sse *sink_sse_new(uv_loop_t *loop, const struct sink_sse_options *op
                                                                        .on_up = redis_up,
                                                                        .on_down = redis_down});
     sse->conn = db_conn_new(loop, &(struct db_conn_options){.url = options->url,
+                                                            .direct_url = options->direct_url,
                                                             .application_name = "rowbell-dispatcher-sse",
-                                                            .pooled = options->pooled,
+                                                            .writes = true,
+                                                            .strict = options->on_drained != NULL,
                                                             .arg = sse,
                                                             .on_up = conn_up,
                                                             .on_down = conn_down});

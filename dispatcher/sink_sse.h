@@ -10,10 +10,10 @@
 struct sink_sse;
 
 struct sink_sse_options {
-    const char *url; // PostgreSQL; may be behind a transaction pooler. Copied
-    bool pooled;
-    const char *redis_url; // NULL: NOTIFY rowbell_stream with each append instead of PUBLISH. Copied
-    const char *redis_ca;  // rediss: certificate authorities (PEM); NULL: the system's. Copied
+    const char *url;        // PostgreSQL; may be behind a transaction pooler. Copied
+    const char *direct_url; // past it; may be NULL. Copied
+    const char *redis_url;  // NULL: NOTIFY rowbell_stream with each append instead of PUBLISH. Copied
+    const char *redis_ca;   // rediss: certificate authorities (PEM); NULL: the system's. Copied
     void *arg;
     void (*on_up)(void *arg);
     void (*on_down)(void *arg, const struct error *error, bool first);

@@ -35,9 +35,11 @@ void cors_append_headers(const struct config_list *origins, const char *origin, 
         buffer_format(buffer, "Access-Control-Allow-Origin: %s\r\nAccess-Control-Allow-Credentials: true\r\n",
                       origins->items[i]);
         if (preflight) {
-            buffer_text(buffer, "Access-Control-Allow-Methods: GET, HEAD\r\n"
-                                "Access-Control-Allow-Headers: Last-Event-ID, Cache-Control, Authorization\r\n"
-                                "Access-Control-Max-Age: 600\r\n");
+            buffer_text(
+                buffer,
+                "Access-Control-Allow-Methods: GET, HEAD\r\n"
+                "Access-Control-Allow-Headers: Last-Event-ID, Cache-Control, Authorization, X-Requested-With\r\n"
+                "Access-Control-Max-Age: 600\r\n");
         }
         return;
     }

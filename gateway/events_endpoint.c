@@ -6,6 +6,7 @@
 #include "gateway/cors.h"
 #include "gateway/frame.h"
 #include "gateway/metrics.h"
+#include "gateway/parameter_name.h"
 #include "gateway/resume.h"
 #include "gateway/static_files.h"
 #include <openssl/crypto.h>
@@ -143,7 +144,7 @@ static void refuse(const struct events_endpoint *endpoint, struct http_exchange 
 
 struct events_query {
     struct table_filter *tables; // owned
-    char *last_event_id;         // owned, NULL if absent
+    struct resume_ask ask;       // the newest that a parameter shows
     char *ticket;                // owned, NULL if absent; of --auth jwt
     bool ping;
     char problem[300]; // "" while there is none
@@ -159,11 +160,8 @@ static bool take_table(struct events_query *query, const char *value) {
 }
 
 static bool take_last_event_id(struct events_query *query, const char *value) {
-    if (query->last_event_id) {
-        snprintf(query->problem, sizeof query->problem, "query parameter last_event_id is given twice");
-        return false;
-    }
-    query->last_event_id = memory_copy_text(value);
+    // A polyfill adds where it is to the URL that it was given, which may say where it began.
+    query->ask = resume_ask_newer(query->ask, resume_ask_parse(value));
     return true;
 }
 
@@ -188,33 +186,45 @@ static bool take_ping(struct events_query *query, const char *value) {
 static const struct {
     const char *name;
     bool (*take)(struct events_query *query, const char *value);
+    bool any_spelling; // lastEventId, Last-Event-ID: polyfills let people choose
 } parameters[] = {
-    {"table", take_table},
-    {"last_event_id", take_last_event_id},
-    {"lastEventId", take_last_event_id},
-    {"ping", take_ping},
-    {"ticket", take_ticket},
+    {"table", take_table, false},
+    {"last_event_id", take_last_event_id, true},
+    {"evs_last_event_id", take_last_event_id, true}, // of the npm package eventsource-polyfill
+    {"ping", take_ping, false},
+    {"ticket", take_ticket, false},
+};
+
+static const struct {
+    const char *name, *advice;
+} filters[] = {
+    {"table", "the filter is table=NAME"},
+    {"scope", "scopes are what the credential grants, not a parameter"},
 };
 
 static bool on_parameter(void *arg, const char *name, const char *value) {
     struct events_query *query = arg;
     for (size_t i = 0; i < sizeof parameters / sizeof parameters[0]; i++) {
-        if (strcmp(parameters[i].name, name) == 0) {
+        if (parameters[i].any_spelling ? parameter_name_same(name, parameters[i].name)
+                                       : strcmp(name, parameters[i].name) == 0) {
             return parameters[i].take(query, value);
         }
     }
-    struct buffer quoted = {0};
-    buffer_json_string(&quoted, name, strnlen(name, 100));
-    snprintf(query->problem, sizeof query->problem,
-             "unknown query parameter %.200s; known are table, last_event_id, lastEventId, ping and ticket",
-             quoted.bytes);
-    buffer_free(&quoted);
-    return false;
+    for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++) {
+        if (parameter_name_near(name, filters[i].name)) {
+            struct buffer quoted = {0};
+            buffer_json_string(&quoted, name, strnlen(name, 100));
+            snprintf(query->problem, sizeof query->problem, "query parameter %.200s is none of ours: %s", quoted.bytes,
+                     filters[i].advice);
+            buffer_free(&quoted);
+            return false;
+        }
+    }
+    return true; // another tool's
 }
 
 static void query_free(struct events_query *query) {
     table_filter_free(query->tables);
-    free(query->last_event_id);
     if (query->ticket) {
         OPENSSL_cleanse(query->ticket, strlen(query->ticket));
     }
@@ -266,7 +276,7 @@ static void events_answered(struct events_endpoint *endpoint, struct http_exchan
         // The first connection of a browser cannot send the header, hence the parameter; on reconnects the header is
         // newer.
         const char *header = http_request_header(request, "last-event-id");
-        struct resume_ask ask = resume_ask_parse(header && header[0] != '\0' ? header : query->last_event_id);
+        struct resume_ask ask = header && header[0] != '\0' ? resume_ask_parse(header) : query->ask;
         table_filter_narrow(&query->tables, answer->grant.tables);
         append_stream_head(endpoint, request, &head);
         subscriber_open(endpoint->subscribers, http_exchange_take(exchange), &head, &ask, &answer->grant, query->tables,

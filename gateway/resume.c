@@ -33,6 +33,12 @@ struct resume_ask resume_ask_parse(const char *text) {
     return (struct resume_ask){RESUME_ASK_POSITION, position};
 }
 
+struct resume_ask resume_ask_newer(struct resume_ask a, struct resume_ask b) {
+    static const int ranks[] = {[RESUME_ASK_FRESH] = 0, [RESUME_ASK_UNREADABLE] = 1, [RESUME_ASK_POSITION] = 2};
+    bool second = a.kind == b.kind ? b.position > a.position : ranks[b.kind] > ranks[a.kind];
+    return second ? b : a;
+}
+
 enum reset_reason resume_absence(int64_t position, int64_t oldest, int64_t newest) {
     if (position < oldest) {
         return RESET_HISTORY_EXPIRED;

@@ -14,6 +14,9 @@ struct resume_ask {
 // text comes from whoever connects. NULL, "" and "0" are fresh; a position is 1 to 19 digits, no sign, no leading zero,
 // that fit int64_t; everything else is unreadable.
 struct resume_ask resume_ask_parse(const char *text);
+// The newer of two that one request shows: a position is newer than none and than an unreadable one, which cannot have
+// come from us.
+struct resume_ask resume_ask_newer(struct resume_ask a, struct resume_ask b);
 
 // Stable strings on the wire (openapi.json lists them).
 enum reset_reason {

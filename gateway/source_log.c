@@ -86,11 +86,12 @@ static void on_read_down(void *arg, struct db_conn *conn, const struct error *er
     log_write(first ? LOG_DEBUG : LOG_WARN, "replay_database_down", LOG_FIELDS(LOG_TEXT("error", error->text)));
 }
 
-static struct db_conn *connect_for_reads(struct source_log *source, const char *url, bool pooled) {
+static struct db_conn *connect_for_reads(struct source_log *source, bool primary) {
     return db_conn_new(source->loop, &(struct db_conn_options){
-                                         .url = url,
+                                         .url = source->url,
+                                         .direct_url = source->direct_url,
+                                         .session = primary,
                                          .application_name = "rowbell-gateway",
-                                         .pooled = pooled,
                                          .arg = source,
                                          .on_down = on_read_down,
                                      });
@@ -101,7 +102,8 @@ static void feed_start(void *arg, const struct stream_listener *listener) {
     struct source_log *source = arg;
     source->listener = *listener;
     source->follow = db_conn_new(source->loop, &(struct db_conn_options){
-                                                   .url = source->direct_url ? source->direct_url : source->url,
+                                                   .url = source->url,
+                                                   .direct_url = source->direct_url,
                                                    .application_name = "rowbell-gateway",
                                                    .keepalive_ms = KEEPALIVE_MS,
                                                    .channels = channels,
@@ -110,7 +112,7 @@ static void feed_start(void *arg, const struct stream_listener *listener) {
                                                    .on_down = on_follow_down,
                                                    .on_notify = on_notify,
                                                });
-    source->missed = connect_for_reads(source, source->url, source->direct_url != NULL);
+    source->missed = connect_for_reads(source, false);
 }
 
 static bool feed_is_up(void *arg) {
@@ -259,7 +261,7 @@ static void port_read_missed(void *arg, const struct stream_missed_ask *ask, str
     const char *unscoped = scope_rights_see(ask->rights, NULL) ? "t" : "f";
     if (ask->primary && source->direct_url) {
         if (!source->primary) {
-            source->primary = connect_for_reads(source, source->direct_url, false);
+            source->primary = connect_for_reads(source, true);
         }
         conn = source->primary;
     }

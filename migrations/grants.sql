@@ -37,6 +37,7 @@ grant select, insert on rowbell.jobs, rowbell.jobs_waiting to rowbell_relay;   -
 grant select on sequence rowbell.events_seq_seq to rowbell_relay;
 grant execute on function rowbell.condition_alone(jsonb, jsonpath), rowbell.condition_key(int, jsonpath), rowbell.condition_data(rowbell.events),
   rowbell.condition_examine(bigint, int, text[]), rowbell.condition_put_aside(text), rowbell.alert(text, text, jsonb) to rowbell_relay;
+grant execute on function rowbell.notify(text, text) to rowbell_relay, rowbell_dispatcher;
 
 grant select on rowbell.events, rowbell.events_set_aside, rowbell.event_types, rowbell.subscriptions, rowbell.streams, rowbell.status
   to rowbell_dispatcher;
@@ -49,7 +50,8 @@ grant execute on function rowbell.hold_jobs(int), rowbell.event_id(timestamptz, 
 grant execute on function rowbell.prune_events(bigint, bigint, int), rowbell.prune_attempts(bigint, int),
   rowbell.prune_stream_log(bigint, int) to rowbell_dispatcher;
 grant execute on function rowbell.prune_orphans(int), rowbell.disable_failing(bigint), rowbell.unblock_subjects(int),
-  rowbell.alert_backlog(bigint, bigint), rowbell.list_set_aside(bigint, int), rowbell.follow_failover() to rowbell_dispatcher;
+  rowbell.alert_backlog(bigint, bigint), rowbell.list_set_aside(bigint, int), rowbell.follow_failover(),
+  rowbell.housekeeping_result(text, text) to rowbell_dispatcher;
 grant select on rowbell.streams, rowbell.stream_log to rowbell_gateway;
 -- The keys of messages on Redis: who signs and who checks, nobody else.
 grant select on rowbell.stream_keys to rowbell_dispatcher, rowbell_gateway;
@@ -59,7 +61,7 @@ grant execute on function rowbell.receipt_status to rowbell_gateway, rowbell_ope
 -- People. Not: secrets, the values of headers and client keys (subscription_health shows settings without them), documents of indexes.
 grant select on rowbell.events, rowbell.events_set_aside, rowbell.event_types, rowbell.published, rowbell.routes, rowbell.jobs,
   rowbell.jobs_waiting, rowbell.job_states, rowbell.attempts, rowbell.streams, rowbell.stream_log, rowbell.subscription_state,
-  rowbell.subscription_health, rowbell.index_walks, rowbell.status to rowbell_operator;
+  rowbell.subscription_health, rowbell.index_walks, rowbell.status, rowbell.housekeeping to rowbell_operator;
 grant select (id, name, kind, state, types, scope, condition, condition_aside, "coalesce", ordered, created_at, owner, seal_id) on rowbell.subscriptions
   to rowbell_operator;
 grant select (subscription_id, name, key, scope, event_seq, indexed_at) on rowbell.search to rowbell_operator;

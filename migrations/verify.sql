@@ -56,9 +56,13 @@ objects as (
   union all
   select 'statistics', format('rowbell.%I', e.stxname), e.stxowner from home h join pg_statistic_ext e on e.stxnamespace = h.oid),
 problems as (
-  select 1 as rank, format('database %I', current_database()) as place,
-         format('its encoding is %s, and Rowbell needs UTF8', getdatabaseencoding()) as problem,
-         'make a database with encoding UTF8 and template template0, and move the data there' as remedy
+  select 1 as rank, 'the server' as place, format('it is PostgreSQL %s, and Rowbell needs 14 or newer', current_setting('server_version')) as problem,
+         'see docs/operating.md, "Versions of PostgreSQL"' as remedy
+   where current_setting('server_version_num')::int < 140000
+  union all
+  select 1, format('database %I', current_database()),
+         format('its encoding is %s, and Rowbell needs UTF8', getdatabaseencoding()),
+         'make a database with encoding UTF8 and template template0, and move the data there'
    where getdatabaseencoding() <> 'UTF8'
   union all
   select 2, format('role %I', o.rolname),
@@ -73,7 +77,9 @@ problems as (
   select 3, format('role %I', o.rolname),
          format('%s %s', m.member::regrole, case when o.rolname = 'rowbell_owner' then 'is a member of it, and may change what others run'
                                                  else 'may make anybody a member of it' end),
-         format('revoke %I from %s cascade, or, if that role administrates Rowbell here, say so: --trust %2$s', o.rolname, m.member::regrole)
+         format('revoke %I from %s%s cascade, or, if that role administrates Rowbell here, say so: --trust %2$s', o.rolname, m.member::regrole,
+                -- Since PostgreSQL 16 a membership is one for each who granted it.
+                case when current_setting('server_version_num')::int >= 160000 then format(' granted by %s', m.grantor::regrole) else '' end)
     from ours o join pg_auth_members m on m.roleid = o.oid
    where not exists (select from home) and (m.admin_option or o.rolname = 'rowbell_owner') and m.member not in (select t.oid from trusted t)
   union all
@@ -100,6 +106,14 @@ problems as (
          format('look at what it is; if it is not yours, drop %s %s', o.kind, o.name)
     from objects o cross join home h where o.owner <> h.owner
   union all
+  select 7, format('rowbell.%I', c.relname), 'row security is on for it: programs of ours are told less than there is',
+         format('alter table rowbell.%I disable row level security', c.relname)
+    from home h join pg_class c on c.relnamespace = h.oid where c.relrowsecurity
+  union all
+  select 7, format('rule %I on rowbell.%I', w.rulename, c.relname), 'it changes what statements on that table do',
+         format('drop rule %I on rowbell.%I', w.rulename, c.relname)
+    from home h join pg_class c on c.relnamespace = h.oid join pg_rewrite w on w.ev_class = c.oid where c.relkind in ('r', 'p')
+  union all
   select 8, format('trigger %I on %s', t.tgname, t.tgrelid::regclass), format('it runs a function of %s', p.proowner::regrole),
          format('drop trigger %I on %s', t.tgname, t.tgrelid::regclass)
     from home h join pg_class c on c.relnamespace = h.oid join pg_trigger t on t.tgrelid = c.oid join pg_proc p on p.oid = t.tgfoid
@@ -113,10 +127,10 @@ problems as (
   union all
   select 9, format('default privileges of %s%s', d.defaclrole::regrole, case when d.defaclnamespace <> 0 then ' in schema rowbell' else '' end),
          format('%s gets %s on each new %s', case a.grantee when 0 then 'everybody' else a.grantee::regrole::text end, a.privilege_type,
-                case d.defaclobjtype when 'r' then 'table' when 'S' then 'sequence' when 'f' then 'function' when 'T' then 'type' else 'schema' end),
+                case d.defaclobjtype when 'r' then 'table' when 'S' then 'sequence' when 'f' then 'function' when 'T' then 'type' when 'L' then 'large object' else 'schema' end),
          format('alter default privileges for role %s %srevoke all on %s from %s', d.defaclrole::regrole,
                 case when d.defaclnamespace <> 0 then 'in schema rowbell ' else '' end,
-                case d.defaclobjtype when 'r' then 'tables' when 'S' then 'sequences' when 'f' then 'functions' when 'T' then 'types' else 'schemas' end,
+                case d.defaclobjtype when 'r' then 'tables' when 'S' then 'sequences' when 'f' then 'functions' when 'T' then 'types' when 'L' then 'large objects' else 'schemas' end,
                 case a.grantee when 0 then 'public' else a.grantee::regrole::text end)
     from pg_default_acl d cross join aclexplode(d.defaclacl) a
    where (d.defaclnamespace = (select h.oid from home h) or d.defaclrole = (select o.oid from ours o where o.rolname = 'rowbell_owner'))

@@ -54,7 +54,9 @@ static void on_down(void *arg, const struct error *error, bool first) {
         return;
     }
     admin_endpoint_set_ready(self->process.admin, "database: not connected");
-    if (first) {
+    // With --once a lost connection comes back; what takes a person does not.
+    bool lost = error->code == ERROR_CONNECT || error->code == ERROR_TIMEOUT;
+    if (first || (self->config.once && !lost)) {
         process_fail(&self->process, error);
     } else {
         log_warn("database_lost", LOG_TEXT("error", error->text));
@@ -98,6 +100,7 @@ int main(int argc, char **argv) {
     self.store = relay_store_pg_new(&self.process.loop, &(struct relay_store_pg_options){
                                                             .url = self.config.common.database_url,
                                                             .direct_url = self.config.common.direct_database_url,
+                                                            .once = self.config.once,
                                                             .sweep_ms = (unsigned)self.config.sweep_ms,
                                                             .relay = &self.relay,
                                                             .arg = &self,

@@ -310,6 +310,12 @@ static void on_down(void *arg, struct db_conn *conn, const struct error *error, 
     }
 }
 
+static void on_wake_refused(void *arg, const struct error *error) {
+    const struct relay_store_pg *store = arg;
+    if (store->options.on_down)
+        store->options.on_down(store->options.arg, error, true);
+}
+
 static uv_timer_t *timer_new(uv_loop_t *loop, struct relay_store_pg *store) {
     uv_timer_t *timer = memory_alloc(sizeof *timer);
     uv_timer_init(loop, timer);
@@ -335,16 +341,20 @@ struct relay_store_pg *relay_store_pg_new(uv_loop_t *loop, const struct relay_st
     store->gauges = timer_new(loop, store);
     uv_timer_start(store->gauges, on_gauges, 0, GAUGES_EVERY_MS);
     store->wake = relay_wake_new(loop, &(struct relay_wake_options){
-                                           .url = options->direct_url ? options->direct_url : options->url,
+                                           .url = options->url,
+                                           .direct_url = options->direct_url,
                                            .probe_every_ms = options->sweep_ms,
                                            .arg = store,
                                            .on_wake = on_wake,
                                            .on_asleep = on_asleep,
+                                           .on_refused = on_wake_refused,
                                        });
     store->conn = db_conn_new(loop, &(struct db_conn_options){
                                         .url = options->url,
+                                        .direct_url = options->direct_url,
                                         .application_name = "rowbell-relay",
-                                        .pooled = options->direct_url != NULL,
+                                        .writes = true,
+                                        .strict = options->once,
                                         .arg = store,
                                         .on_up = on_up,
                                         .on_down = on_down,

@@ -7,7 +7,8 @@ struct relay_store_pg;
 
 struct relay_store_pg_options {
     const char *url;
-    const char *direct_url; // NULL: url is direct; else url goes through a transaction pooler
+    const char *direct_url; // past a transaction pooler; may be NULL
+    bool once;              // what is refused for good is told by on_down, instead of tried again
     unsigned sweep_ms;      // how often LISTEN is probed
     struct relay *relay;    // keeps; gets every relay_on_* call
     void *arg;

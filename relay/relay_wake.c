@@ -121,10 +121,15 @@ static void on_up(void *arg, struct db_conn *conn) {
 static void on_down(void *arg, struct db_conn *conn, const struct error *error, bool first) {
     struct relay_wake *wake = arg;
     (void)conn;
-    if (first)
+    bool pooler = error->code == ERROR_USAGE;
+    if (pooler && wake->options.direct_url && first)
+        wake->options.on_refused(wake->options.arg, error);
+    else if (pooler)
+        set_working(wake, false);
+    else if (first)
         log_warn("listen_down", LOG_TEXT("error", error->text));
     wake->working = false;
-    wake->told = false;
+    wake->told = pooler;
     wake->nonce[0] = '\0';
     metric_set(METRIC_LISTEN_WORKING, NULL, NULL, 0);
 }
@@ -136,6 +141,7 @@ struct relay_wake *relay_wake_new(uv_loop_t *loop, const struct relay_wake_optio
     wake->probe_timer.data = wake;
     wake->conn = db_conn_new(loop, &(struct db_conn_options){
                                        .url = options->url,
+                                       .direct_url = options->direct_url,
                                        .application_name = "rowbell-relay-listen",
                                        .channels = channels,
                                        .arg = wake,

@@ -1,10 +1,11 @@
 // relay_wake: how a sleeping relay is woken. A direct connection LISTENs on `rowbell_events` and holds the awake lock,
 // which tells writers that they need not NOTIFY.
 //
-// Whether LISTEN really delivers is probed with a nonce sent over another connection: a transaction pooler swallows
-// LISTEN without a word. While the probe is unanswered the lock is not taken (behind a pooler it would stay behind for
-// ever) and polling is the way; a log line and rowbell_listen_working say so.
+// Nothing is left on a transaction pooler: where one is found (db_setup), there is no LISTEN and no lock, and polling
+// is the way. Whether LISTEN really delivers is probed besides, with a nonce sent over another connection; while the
+// probe is unanswered the lock is not taken. A log line and rowbell_listen_working say so.
 #pragma once
+#include "common/error.h"
 #include <stdbool.h>
 #include <uv.h>
 
@@ -12,11 +13,12 @@ struct db_conn;
 struct relay_wake;
 
 struct relay_wake_options {
-    const char *url; // direct
+    const char *url, *direct_url; // the second may be NULL
     unsigned probe_every_ms;
     void *arg;
-    void (*on_wake)(void *arg);   // a writer's NOTIFY
-    void (*on_asleep)(void *arg); // after relay_wake_set_awake(false), in a later turn
+    void (*on_wake)(void *arg);                               // a writer's NOTIFY
+    void (*on_asleep)(void *arg);                             // after relay_wake_set_awake(false), in a later turn
+    void (*on_refused)(void *arg, const struct error *error); // what was given as direct_url is of no use for this
 };
 
 struct relay_wake *relay_wake_new(uv_loop_t *loop, const struct relay_wake_options *options);

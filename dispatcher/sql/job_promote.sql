@@ -24,7 +24,7 @@ ready as (
 select (select count(*) from moved),
        (select coalesce(array_agg(distinct m.subscription_id), '{}') from moved m)::text,
        -- Their owners may be others.
-       (select count(pg_notify('rowbell_jobs', n.kind || ' ' || n.shard || ' ' || n.lowest))
+       (select count(rowbell.notify('rowbell_jobs', n.kind || ' ' || n.shard || ' ' || n.lowest))
           from (select s.kind, s.id % 64 as shard, min(m.event_seq) as lowest
                   from moved m join rowbell.subscriptions s on s.id = m.subscription_id group by 1, 2) n),
        (select ceil(extract(epoch from k.run_at - clock_timestamp()) * 1000)::bigint

@@ -64,6 +64,6 @@ added as (
 )
 select a.position, a.prev, a.scope, a.name, a.key, a.op,
        case when $5::boolean and a.position = (select max(b.position) from added b)
-            then pg_notify('rowbell_stream', a.position::text)::text end
+            then rowbell.notify('rowbell_stream', a.position::text)::text end
   from added a
  order by a.position;

@@ -44,5 +44,5 @@ mark as (
   returning l.position
 )
 select f.attempts, f.attempts >= 5, f.subscription_id,
-       (select pg_notify('rowbell_stream', m.position::text)::text from mark m)
+       (select rowbell.notify('rowbell_stream', m.position::text)::text from mark m)
   from failed f;

@@ -56,11 +56,10 @@ create or replace function rowbell.relays_sleep() returns boolean
 language sql volatile
 return pg_try_advisory_lock(x'726f7766'::int, 0) and pg_advisory_unlock(x'726f7766'::int, 0);
 
--- Not where the notification queue, which all of the cluster shares, is half full: relays look by themselves, too.
 create or replace function rowbell.wake_relay() returns void
 language sql volatile
 begin atomic
-  select pg_notify('rowbell_events', '') where pg_notification_queue_usage() < 0.5;
+  select rowbell.notify('rowbell_events', '');
 end;
 
 -- notify: a writer wakes a sleeping relay, and pays nothing while one is awake. poll: relays look every --poll-ms; for

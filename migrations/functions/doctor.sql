@@ -146,7 +146,7 @@ begin atomic
          'end the session that listens and stays in a transaction'
    where pg_notification_queue_usage() > 0.5
   union all
-  select 'no process', w.program, 'none is connected', 'start ' || w.program
+  select 'no process', w.program, 'none is connected', 'start ' || w.program || case w.program when 'rowbell-relay' then '; one that runs without --direct-database-url behind a transaction pooler is not seen' else '' end
     from (values ('rowbell-relay'), ('rowbell-dispatcher')) w(program)
    where not exists (select from pg_stat_activity a where a.datname = current_database() and starts_with(a.application_name, w.program))
   union all
@@ -189,6 +189,11 @@ begin atomic
   select 'lock in other hands', 'pid ' || f.pid, f.holder || case when f.application <> '' then ' ' || f.application else '' end || ' stops ' || f.stops,
          format('select pg_terminate_backend(%s), and ask %I why', f.pid, f.holder)
     from rowbell.foreign_locks() f
+  union all
+  select 'housekeeping fails', h.chore,
+         format('since %s, %s times, last at %s: %s', date_trunc('second', h.failing_since), h.failures, date_trunc('second', h.failed_at), h.error),
+         'mend what the error names; a dispatcher tries again within a minute, and until then what it should remove stays'
+    from rowbell.housekeeping h
   union all
   select 'clock is wrong', 'pid ' || a.pid || coalesce(' on ' || host(a.client_addr), ''),
          'a dispatcher''s machine, ' || split_part(a.application_name, ', clock ', 2) || ' from the database''s time', 'set the clock of that machine'

@@ -11,9 +11,22 @@ begin
     select t.id, left(alert.subject, 256), alert.data from rowbell.event_types t
      where t.type = alert.type and starts_with(t.type, 'rowbell.');
   if (select i.wake = 'notify' from rowbell.installation i) and rowbell.relays_sleep() then
-    perform pg_notify('rowbell_events', '');
+    perform rowbell.wake_relay();
   end if;
 end $$;
+
+-- What came of a step of a chore: what was wrong, or NULL when it succeeded. Returns the unix time since which the chore fails, or NULL.
+create or replace function rowbell.housekeeping_result(chore text, error text) returns double precision
+language sql security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  delete from rowbell.housekeeping h where h.chore = housekeeping_result.chore and housekeeping_result.error is null;
+  insert into rowbell.housekeeping as h (chore, failing_since, failed_at, failures, error)
+  select left(housekeeping_result.chore, 100), now(), now(), 1, left(housekeeping_result.error, 1000)
+   where housekeeping_result.error is not null
+  on conflict on constraint housekeeping_pkey
+  do update set failed_at = excluded.failed_at, failures = h.failures + 1, error = excluded.error
+  returning extract(epoch from h.failing_since)::double precision;
+end;
 
 -- Deletes fanned-out events that are older than their retention, among at most so many after a seq (0 to begin). Never one that is not
 -- fanned out (so no poisoned one), nor one that a job names; one that somebody's transaction holds goes the next time; cancelled jobs are as old as their event and go first. Returns how many

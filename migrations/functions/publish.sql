@@ -66,6 +66,40 @@ begin atomic
                        and f.prosrc = rowbell.capture_body(p, op);
 end;
 
+-- Locks these tables, all or none, and the right to change what is published. Whoever comes to a table while a lock is waited for queues
+-- up behind it, so it is waited for in short turns with pauses between them, in which everybody else goes on: up to 0.8 s where
+-- writers would wait, 0.1 s where readers would. All of it takes at most lock_timeout, or 10 s where that is not set; then 55P03.
+create or replace function rowbell.lock_gently(relations oid[], mode text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+  most    constant double precision := case mode when 'access exclusive' then 0.1 else 0.8 end;
+  give_up constant timestamptz :=
+    clock_timestamp() + (select coalesce(nullif(s.setting::int, 0), 10000) from pg_settings s where s.name = 'lock_timeout') * interval '1 ms';
+  turn     double precision := 0.1;
+  turn_end timestamptz;
+  relation oid;
+begin
+  loop
+    turn_end := least(clock_timestamp() + turn * interval '1 s', give_up);
+    begin
+      foreach relation in array relations loop
+        perform set_config('lock_timeout', greatest(1, 1000 * extract(epoch from turn_end - clock_timestamp()))::int::text, true);
+        execute format('lock table only %s in %s mode', relation::regclass, mode);
+      end loop;
+      if not pg_try_advisory_xact_lock(x'726f7765'::int, 0) then
+        raise exception 'rowbell: another transaction changes what is published, or adds subscriptions' using errcode = 'lock_not_available';
+      end if;
+      return;
+    exception when lock_not_available or deadlock_detected then   -- two that have written, and both publish
+      if clock_timestamp() >= give_up then
+        raise exception 'rowbell: other transactions were in the way for too long: %', sqlerrm using errcode = 'lock_not_available';
+      end if;
+    end;
+    perform pg_sleep(turn);
+    turn := least(2 * turn, most);
+  end loop;
+end $$;
+
 -- Creating a trigger needs EXECUTE on its function; firing it does not. So the caller has it while publish makes the triggers.
 -- The owner of the functions always has it.
 create or replace function rowbell.publish_lend(caller name, published_id int, lend boolean) returns void
@@ -140,6 +174,14 @@ begin
         using errcode = 'undefined_column';
     end if;
   end loop;
+  -- PostgreSQL 18: such a column is computed by whoever reads the table. No trigger sees a value of it. (An expression has no side
+  -- effect: where its value changes, a column that is stored has changed.)
+  select a.attname into column_name from pg_attribute a
+   where a.attrelid = p.relation and a.attname = any (p.key || p.scope || p.soft_delete || p.watch) and a.attgenerated not in ('', 's') limit 1;
+  if found then
+    raise exception 'rowbell.publish: column % of table % is a virtual generated column', quote_ident(column_name), p.relation
+      using errcode = 'feature_not_supported', hint = 'Triggers do not see its value: make it STORED, or name the columns that it is made of.';
+  end if;
   if exists (select from pg_attribute a where a.attrelid = p.relation and starts_with(a.attname, 'rowbell$')) then
     raise exception 'rowbell.publish: table % has a column whose name begins with rowbell$', p.relation
       using errcode = 'reserved_name';
@@ -217,8 +259,8 @@ end $$;
 --   key          unique, NOT NULL columns that address a row; NULL: the primary key, or none
 --   name         `table` on the wire; NULL: the table's name without its schema
 --   webhook      may its events leave by webhook
--- Readers never wait for it. Writers wait while it makes triggers; it waits 1 s for them at most (or lock_timeout, if that is set).
--- What is as it should be is not touched, and no lock is taken then.
+-- Readers never wait for it. Writers wait while it makes triggers; see rowbell.lock_gently. What is as it should be is not touched, and no
+-- lock is taken then.
 create or replace function rowbell.publish(relation regclass, scope name default null, soft_delete name default null,
   watch name[] default null, key name[] default null, name text default null, webhook boolean default true)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -238,13 +280,10 @@ begin
   if not (published ->> 'changed')::boolean and missing = '{}' then
     return;
   end if;
-  if current_setting('lock_timeout') = '0' then
-    perform set_config('lock_timeout', '1s', true);   -- until this function returns
-  end if;
-  -- First and once; what making a trigger needs, and no more. It covers partitions and children.
-  if published ->> 'id' is null or missing <> '{}' then
-    execute format('lock table %s in share row exclusive mode', relation);
-  end if;
+  -- First and once; what making a trigger needs, and no more. After it nothing is waited for, or hardly anything.
+  perform rowbell.lock_gently(case when published ->> 'id' is null or missing <> '{}' then array(select rowbell.publish_relations(relation))
+                                   else '{}' end, 'share row exclusive');
+  perform set_config('lock_timeout', '1s', true);   -- until this function returns
   insert into rowbell.calls (name, arguments) values ('publish', arguments || '{"step": "make"}') returning result into published;
   missing := array(select t.ddl from rowbell.publish_triggers((published ->> 'id')::int, relation) as t where not t.is_there);
   if missing <> '{}' then
@@ -280,29 +319,35 @@ begin
   return to_jsonb(p.id);
 end $$;
 
--- Stops capturing. Events captured so far are still delivered. False: it was not published.
+-- Stops capturing. Events captured so far are still delivered. False: it was not published. Readers and writers wait for 0.1 s at a time
+-- (rowbell.lock_gently).
 create or replace function rowbell.unpublish(relation regclass) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-  call    jsonb := jsonb_build_object('relation', relation::oid::bigint::text, 'step', 'look');
+  call     jsonb := jsonb_build_object('relation', relation::oid::bigint::text, 'step', 'look');
   found_id jsonb;
-  target  record;
+  targets  oid[];
+  drops    text[];
+  ddl      text;
 begin
   if relation is null then
     raise exception 'rowbell.unpublish: relation is NULL' using errcode = 'null_value_not_allowed';
   end if;
   insert into rowbell.calls (name, arguments) values ('unpublish', call) returning result into found_id;
-  if current_setting('lock_timeout') = '0' then
-    perform set_config('lock_timeout', '1s', true);   -- until this function returns
-  end if;
   -- Those of this publication wherever they are, also on what was a partition or a child once; and on this table those of any, also of another
   -- installation, whose dump was restored here.
-  for target in
-      select g.tgrelid, g.tgname from pg_trigger g join pg_proc f on f.oid = g.tgfoid
-       where not g.tgisinternal and f.pronamespace = 'rowbell'::regnamespace
-         and (f.proname ~ format('^capture_%s(_|$)', found_id)
-              or f.proname ~ '^capture_[0-9]+(_|$)' and g.tgrelid in (select r from rowbell.publish_relations(relation) as r)) loop
-    execute format('drop trigger if exists %I on %s', target.tgname, target.tgrelid::regclass);
+  select coalesce(array_agg(distinct g.tgrelid), '{}'),
+         coalesce(array_agg(format('drop trigger if exists %I on %s', g.tgname, g.tgrelid::regclass)), '{}')
+    into targets, drops
+    from pg_trigger g join pg_proc f on f.oid = g.tgfoid
+   where not g.tgisinternal and f.pronamespace = 'rowbell'::regnamespace
+     and (f.proname ~ format('^capture_%s(_|$)', found_id)
+          or f.proname ~ '^capture_[0-9]+(_|$)' and g.tgrelid in (select r from rowbell.publish_relations(relation) as r));
+  -- Dropping a trigger stops readers, too.
+  perform rowbell.lock_gently(targets, 'access exclusive');
+  perform set_config('lock_timeout', '1s', true);   -- until this function returns
+  foreach ddl in array drops loop
+    execute ddl;
   end loop;
   if found_id is not null then
     insert into rowbell.calls (name, arguments) values ('unpublish', call || '{"step": "remove"}');

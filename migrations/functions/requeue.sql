@@ -115,7 +115,7 @@ begin
     returning 1)
   select (select count(*) from requeued) + (select count(*) from ended) into found_count;
   if found_count > 0 then
-    perform pg_notify('rowbell_jobs', 'requeue');
+    perform rowbell.notify('rowbell_jobs', 'requeue');
   end if;
   return to_jsonb(found_count);
 end $$;
@@ -159,7 +159,7 @@ begin
   elsif found then
     update rowbell.jobs_waiting w set state = 'waiting', run_at = now(), uncounted = w.attempts + 1
      where w.subscription_id = target.id and w.event_seq = seq;
-    perform pg_notify('rowbell_jobs', 'requeue');
+    perform rowbell.notify('rowbell_jobs', 'requeue');
     return to_jsonb(was.state);
   end if;
   if exists (select from rowbell.jobs j where j.subscription_id = target.id and j.event_seq = seq) then
@@ -177,7 +177,7 @@ begin
      where not exists (select from rowbell.jobs j where j.subscription_id = target.id and j.event_seq = seq)
     on conflict do nothing;
   get diagnostics made = row_count;
-  perform pg_notify('rowbell_jobs', 'requeue');
+  perform rowbell.notify('rowbell_jobs', 'requeue');
   return to_jsonb(case when made > 0 then 'delivered' else 'open' end);
 end $$;
 
@@ -236,7 +236,7 @@ begin
     returning w.*)
   insert into rowbell.jobs (subscription_id, event_seq, attempts, uncounted)
     select n.subscription_id, n.event_seq, n.attempts, n.uncounted from next n on conflict do nothing;
-  perform pg_notify('rowbell_jobs', 'requeue');
+  perform rowbell.notify('rowbell_jobs', 'requeue');
   return to_jsonb(true);
 end $$;
 
@@ -277,8 +277,8 @@ begin
     returning w.*)
   insert into rowbell.jobs (subscription_id, event_seq, attempts, uncounted)
     select n.subscription_id, n.event_seq, n.attempts, n.uncounted from next n on conflict do nothing;
-  perform pg_notify('rowbell_jobs', 'requeue');
-  perform pg_notify('rowbell_fanned', seq::text);
+  perform rowbell.notify('rowbell_jobs', 'requeue');
+  perform rowbell.notify('rowbell_fanned', seq::text);
   return true;
 end $$;
 
@@ -362,6 +362,6 @@ begin
       select target.id, m.seq, 'held', case when target.ordered then m.subject end from marked m where target.state <> 'active'
       on conflict do nothing)
   select count(*) into queued from marked;
-  perform pg_notify('rowbell_jobs', target.kind || ' ' || (target.id % 64) || ' ' || wanted[1]);
+  perform rowbell.notify('rowbell_jobs', target.kind || ' ' || (target.id % 64) || ' ' || wanted[1]);
   return jsonb_build_object('queued', queued, 'last_seq', last_seq, 'looked_at', looked_at);
 end $$;

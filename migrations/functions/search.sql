@@ -30,7 +30,7 @@ begin
       values (type, target.name, jsonb_build_object('table', target.name), now(), array[s.id])
       returning e.seq into event;
     insert into rowbell.jobs (subscription_id, event_seq) values (s.id, event);
-    perform pg_notify('rowbell_jobs', 'index ' || (s.id % 64) || ' ' || event);
+    perform rowbell.notify('rowbell_jobs', 'index ' || (s.id % 64) || ' ' || event);
     name := target.name;
     return next;
   end loop;

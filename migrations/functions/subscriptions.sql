@@ -464,7 +464,7 @@ begin
       insert into rowbell.jobs (subscription_id, event_seq, attempts)
         select r.subscription_id, r.event_seq, r.attempts from released r order by r.event_seq on conflict do nothing;
     end if;
-    perform pg_notify('rowbell_jobs', changed.kind || ' ' || (changed.id % 64) || ' 0');
+    perform rowbell.notify('rowbell_jobs', changed.kind || ' ' || (changed.id % 64) || ' 0');
   else
     perform rowbell.hold_jobs(changed.id);
   end if;

@@ -20,9 +20,9 @@ select d.events,
        a.put_aside,
        a.alerts,
        -- Receipts wait for these.
-       case when d.events > 0 then pg_notify('rowbell_fanned', d.seqs) end as fanned,
+       case when d.events > 0 then rowbell.notify('rowbell_fanned', d.seqs) end as fanned,
        -- Dispatchers listen: lane, shard and lowest seq of what arrived. PostgreSQL sends the same text once.
-       (select count(pg_notify('rowbell_jobs', w.lane || ' ' || d.lowest)) from wanted w where d.events > 0) as notified,
+       (select count(rowbell.notify('rowbell_jobs', w.lane || ' ' || d.lowest)) from wanted w where d.events > 0) as notified,
        set_config('synchronous_commit', 'off', true) as commit_mode
   from (select coalesce(sum(m.claimed), 0) as claimed, coalesce(max(m.highest), 0) as highest,
                coalesce(sum(m.claimed) filter (where not m.all_plain), 0) as special,

@@ -11,7 +11,9 @@ import { Receiver } from '../reconcile/receiver.mjs';
 import { account, lastLine, table } from '../reconcile/report.mjs';
 import { Subscriber } from '../reconcile/subscribers.mjs';
 import * as hardened from './hardened.mjs';
+import * as hostile from './hostile.mjs';
 import { Stack } from './stack.mjs';
+import * as upgrade from './upgrade.mjs';
 import { committed, schema, write } from './writer.mjs';
 
 const SCALE = { relay: 2, dispatcher: 3, gateway: 2 };
@@ -80,8 +82,11 @@ step('the fleet starts: two relays, three dispatchers, two gateways, one proxy',
     await stack.ready('proxy', 1);
 });
 
-step('the application makes and publishes a table, and an operator adds a webhook', async () => {
-    await stack.application(schema);
+step('the application makes and publishes a table', () => stack.application(schema));
+
+step('a webhook is sent to no part of the installation', () => hostile.webhooksStayOutside(stack));
+
+step('an operator adds a webhook', async () => {
     const url = await receiver.listen(await stack.hostAddress());
     const added = await stack.cli('subscription', 'add', 'webhook', 'compose', url, '--type', '*', '--allow-http',
         '--deadline', '5s', '--retry', Array(20).fill('2s').join(','));
@@ -93,9 +98,15 @@ step('containers run as a user, with no capabilities and a read-only root', () =
 step('each service sees its own secrets and no other', () => hardened.secretsAreApart(stack));
 step('each process has its login, none is a superuser, and a gateway reads no subscriptions', () => hardened.loginsAreTheirOwn(stack));
 step('Redis lets dispatchers publish and gateways subscribe, and no more', () => hardened.redisIsLimited(stack));
-step('the proxy does not reach PostgreSQL and Redis, and only dispatchers have a way out', () => hardened.networksAreApart(stack));
-step('the proxy clears what gateways believe of a proxy', () => hardened.proxyClearsHeaders(stack));
-step('only the demo is anonymous, and runs only with its profile', () => hardened.onlyTheDemoIsAnonymous(stack, proxyUrl, demoUrl));
+step('networks are those of the documentation, and the proxy does not reach PostgreSQL and Redis', () => hardened.networksAreApart(stack));
+step('only dispatchers reach a place outside', () => hostile.onlyDispatchersGetOut(stack));
+step('a neighbour reaches the gateways alone, and is not believed there', () => hostile.neighboursAreNotReached(stack));
+step('no login gains a right, nor all connections', () => hostile.noLoginRises(stack));
+step('nobody calls a function that the application planted', () => hostile.functionsOfTheApplicationAreNotFound(stack, SCALE));
+step('the proxy clears what gateways believe of a proxy, and takes one request for one', () => hostile.proxyClearsHeaders(stack));
+step('the proxy serves TLS and HTTP/2 as docker-compose.yml says', () => hostile.proxyServesTls(stack));
+step('without a token nobody enters, and nothing but streams is there', () => hostile.onlyTokensOpen(proxyUrl));
+step('only the demo is anonymous, and runs only with its profile', () => hostile.onlyTheDemoIsAnonymous(stack, proxyUrl, demoUrl));
 
 step('two EventSources go through the proxy to different gateways', async () => {
     const headers = { Authorization: `Bearer ${token((await stack.secretsOfTool('app')).ROWBELL_JWT_SECRET)}` };
@@ -192,3 +203,8 @@ step('reconciled: lost 0, foreign 0, no reset', async () => {
     assert.ok(report.committed > 500, 'there was load all the time');
     assert.deepEqual(subscribers.flatMap((subscriber) => subscriber.problems), []);
 });
+
+step('an installation of the earlier file, and a release with a new group, start on their volumes', () =>
+    upgrade.volumesOfAnOlderStart(stack, receiver.channel));
+step('the key that seals secrets is replaced without a delivery missed', () => upgrade.secretKeyIsReplaced(stack, receiver.channel));
+step('passwords are replaced', () => upgrade.passwordIsReplaced(stack, receiver.channel));

@@ -27,6 +27,12 @@ export class Stack {
         return (await run('docker', args, { env: this.environment, maxBuffer: OUTPUT_MOST_BYTES })).stdout.trim();
     }
 
+    // What a command complained about, whether it failed or not.
+    said(...args) {
+        const options = { env: this.environment, maxBuffer: OUTPUT_MOST_BYTES };
+        return run('docker', args, options).then(({ stderr }) => stderr, ({ stderr }) => stderr);
+    }
+
     async compose(...args) {
         return (await run('docker-compose', args, { cwd: root, env: this.environment, maxBuffer: OUTPUT_MOST_BYTES })).stdout;
     }
@@ -74,6 +80,12 @@ export class Stack {
         return this.docker('exec', Id, ...command);
     }
 
+    // Does a container of the service get a connection to that place?
+    async reaches(service, host, port) {
+        const script = 'print IO::Socket::INET->new(PeerAddr => $ARGV[0], Timeout => 3) ? "yes" : "no"';
+        return await this.exec(service, 'perl', '-MIO::Socket::INET', '-e', script, `${host}:${port}`) === 'yes';
+    }
+
     // As the superuser, through the socket in the database's container, the only way there is.
     psql(sql) {
         return this.psqlAs('-U postgres -d rowbell'.split(' '), sql);
@@ -116,6 +128,10 @@ export class Stack {
 
     address(container, network) {
         return container.NetworkSettings.Networks[`${this.project}_${network}`].IPAddress;
+    }
+
+    networks(container) {
+        return Object.keys(container.NetworkSettings.Networks).map((name) => name.replace(`${this.project}_`, '')).sort();
     }
 
     // The address by which dispatchers reach this machine.

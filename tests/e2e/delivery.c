@@ -63,7 +63,7 @@ struct daemon *start(const char *const *arguments) {
 
 void stop(struct daemon *daemon) {
     daemon_signal(daemon, SIGTERM);
-    ck_assert_int_eq(daemon_wait_exit(daemon, 26000), 0);
+    ck_assert_int_eq(daemon_wait_exit(daemon, HANG_MS), 0);
 }
 
 int distinct_ids(struct receiver *receiver) {

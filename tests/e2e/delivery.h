@@ -2,7 +2,7 @@
 #pragma once
 #include "tests/support/fixture.h"
 
-enum { WAIT_MS = 15000 };
+enum { WAIT_MS = HANG_MS };
 extern const char *const plain[];        // arguments: both lanes
 extern const char *const webhook_only[]; // and one of them
 extern const char *const sse_only[];

@@ -1,106 +1,106 @@
 // How endpoints are treated, with the real program: each way in which deliveries broke elsewhere is a test of its own,
 // named for what must not happen again.
 #include "tests/e2e/delivery.h"
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static double gap_ms(struct receiver *receiver, int from, int to) {
-    return (double)receiver_get(receiver, to).at_ms - (double)receiver_get(receiver, from).at_ms;
-}
-
-static int most_in(struct receiver *receiver, unsigned span_ms) {
-    int count = receiver_count(receiver), most = 0;
-    for (int i = 0, first = 0; i < count; i++) {
-        while (receiver_get(receiver, first).at_ms + span_ms <= receiver_get(receiver, i).at_ms)
-            first++;
-        most = i - first + 1 > most ? i - first + 1 : most;
-    }
-    return most;
-}
-
-// 5 a second, not 1 a minute, which only takes longer; test_pace.c has the minute.
-START_TEST(a_rate_is_spread_and_exact_while_owners_change) { // 12
+// How a rate is spread, to the millisecond, is in test_pace.c. Here: whoever takes over goes on from the last request.
+START_TEST(a_rate_is_kept_while_owners_change) { // 12
     PGconn *conn = fresh();
-    struct receiver *receiver = receiver_start();
-    int subscription = webhook(conn, "w", receiver, ", \"rate\": 5");
+    struct receiver *receiver = receiver_start(), *other = receiver_start();
+    int subscription = webhook(conn, "w", receiver, ", \"rate\": 0.001"), unlimited = webhook(conn, "other", other, "");
     queue(conn, subscription, 30);
-    struct daemon *first = start(webhook_only);
-    receiver_wait(receiver, 5, WAIT_MS);
-    daemon_signal(first, SIGTERM); // its shards go to the second one
-    struct daemon *second = start(webhook_only);
-    receiver_wait(receiver, 15, WAIT_MS);
-    daemon_signal(second, SIGKILL);
-    start(webhook_only);
+    for (int owners = 1; owners <= 3; owners++) {
+        struct daemon *owner = start(webhook_only);
+        receiver_wait(receiver, 1, WAIT_MS);
+        queue(conn, unlimited, 20);
+        receiver_wait(other, 20 * owners, WAIT_MS);
+        sql_wait(conn, WAIT_MS, "select count(*) = 29 from rowbell.jobs");
+        if (owners == 1)
+            stop(owner);
+        else if (owners == 2)
+            daemon_signal(owner, SIGKILL);
+    }
+    ck_assert_int_eq(receiver_count(receiver), 1);
+    sql_run(conn, "select rowbell.set_webhook('w', '{\"rate\": 100000}')");
     receiver_wait(receiver, 30, WAIT_MS);
-    ck_assert_int_le(most_in(receiver, 940), 5); // how long a request is on its way varies by some milliseconds
-    for (int i = 1; i < 30; i++)
-        ck_assert_msg(gap_ms(receiver, i - 1, i) > 150, "%.0f ms between %d and %d", gap_ms(receiver, i - 1, i), i - 1,
-                      i);
-    ck_assert_int_eq(receiver_max_in_flight(receiver), 1);
+    sql_wait(conn, WAIT_MS, NO_JOBS);
 }
 END_TEST
 
 START_TEST(retry_after_pauses_the_endpoint_through_a_takeover) {
     PGconn *conn = fresh();
     struct receiver *receiver = receiver_start(), *other = receiver_start();
-    receiver_answer(receiver, 429, "Retry-After: 5\r\n", 0);
+    receiver_answer(receiver, 429, "Retry-After: 600\r\n", 0);
     int subscription = webhook(conn, "w", receiver, ", \"max_in_flight\": 1");
     queue(conn, subscription, 10);
     struct daemon *first = start(webhook_only);
     receiver_wait(receiver, 1, WAIT_MS);
     receiver_answer(receiver, 200, NULL, 0);
-    sql_wait(conn, WAIT_MS, "select not_before > now() from rowbell.subscription_state");
+    sql_wait(conn, WAIT_MS, "select not_before is not null from rowbell.subscription_state");
+    ck_assert_str_eq(sql_text(conn, "select not_before - started_at >= interval '599 s' and not_before <= "
+                                    "clock_timestamp() + interval '600 s' from rowbell.subscription_state, "
+                                    "rowbell.attempts"),
+                     "t");
     stop(first);
-    start(webhook_only);
+    struct daemon *second = start(webhook_only);
     queue(conn, webhook(conn, "other", other, ""), 5);
     receiver_wait(other, 5, WAIT_MS); // nobody else waits
     ck_assert_int_eq(receiver_count(receiver), 1);
+    stop(second);
+    sql_run(conn, "update rowbell.subscription_state set not_before = clock_timestamp();"
+                  "update rowbell.jobs_waiting set run_at = clock_timestamp()");
+    start(webhook_only);
     receiver_wait(receiver, 11, WAIT_MS);
-    ck_assert_msg(gap_ms(receiver, 0, 1) >= 4900, "%.0f ms", gap_ms(receiver, 0, 1));
     sql_wait(conn, WAIT_MS, NO_JOBS);
 }
 END_TEST
 
-START_TEST(a_failing_endpoint_gets_one_probe_at_a_time_and_a_slow_start) {
+START_TEST(a_failing_endpoint_gets_one_probe_at_a_time_and_comes_back) {
     PGconn *conn = fresh();
-    struct receiver *receiver = receiver_start();
+    struct receiver *receiver = receiver_start(), *other = receiver_start();
     receiver_answer(receiver, 503, NULL, 20);
-    int subscription = webhook(conn, "w", receiver, ", \"retry\": [500, 500, 500, 500, 500, 500, 500]");
+    int subscription = webhook(conn, "w", receiver, ", \"retry\": [3600000, 3600000]");
     queue(conn, subscription, 200);
     start(webhook_only);
-    sql_wait(conn, WAIT_MS, "select failing_since < now() - interval '4 s' from rowbell.subscription_state");
-    // 16 at once, then probes after 0.5, 1, 2 s: the backlog is not burnt.
-    ck_assert_int_le(receiver_count(receiver), 16 + 6);
+    sql_wait(conn, WAIT_MS, "select count(*) >= 19 from rowbell.attempts");
+    // 16 at once, then probes after 0.5, 1, 2 s: however long this takes, the backlog is not burnt.
+    ck_assert_int_le(sql_int(conn, "select count(*) from (select started_at - lag(started_at + total_ms * interval "
+                                   "'1 ms') over (order by started_at) as rest from rowbell.attempts) a where rest is "
+                                   "null or rest < interval '0.3 s'"),
+                     18);
     ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs_waiting where state = 'poisoned'"), 0);
     receiver_answer(receiver, 200, NULL, 0);
+    receiver_hold(receiver, "");
     int before = receiver_count(receiver);
-    receiver_wait(receiver, before + 1, WAIT_MS);
-    sql_wait(conn, WAIT_MS, "select failing_since is null from rowbell.subscription_state");
-    sql_wait(conn, 20000, "select count(*) = 200 from rowbell.attempts where class = 'delivered'");
-    int count = receiver_count(receiver), in_first_second = 0;
-    for (int i = before; i < count; i++)
-        in_first_second += gap_ms(receiver, before, i) < 1000;
-    ck_assert_int_ge(in_first_second, 5);
-    ck_assert_int_le(in_first_second, 14);
+    receiver_wait(receiver, before + 2, WAIT_MS); // the probe before it may have been on its way
+    queue(conn, webhook(conn, "other", other, ""), 20);
+    receiver_wait(other, 20, WAIT_MS);
+    ck_assert_int_eq(receiver_count(receiver), before + 2); // it is alone
+    receiver_release(receiver);
+    sql_wait(conn, WAIT_MS,
+             "select failing_since is null from rowbell.subscription_state where last_failure_at is not null");
+    sql_run(conn, "update rowbell.jobs_waiting set run_at = clock_timestamp()");
+    sql_wait(conn, WAIT_MS, "select count(*) = 220 from rowbell.attempts where class = 'delivered'");
 }
 END_TEST
 
 START_TEST(sends_are_not_sequential) { // 6
     PGconn *conn = fresh();
     struct receiver *receiver = receiver_start();
-    receiver_answer(receiver, 200, NULL, 1000);
+    receiver_hold(receiver, "");
     int subscription = webhook(conn, "w", receiver, "");
     sql_run(conn,
             "update rowbell.subscriptions set settings = settings || '{\"max_in_flight\": 100}' where name = 'w'");
     start(webhook_only);
-    wait_shards(conn, "64", WAIT_MS);
     queue(conn, subscription, 100);
-    sql_wait(conn, WAIT_MS, "select count(*) = 100 from rowbell.attempts where class = 'delivered'");
-    double all_ms = gap_ms(receiver, 0, 99) + 1000; // from the first request to the last answer
-    ck_assert_msg(all_ms < 2000, "%.0f ms", all_ms);
+    receiver_wait(receiver, 100, WAIT_MS);
     ck_assert_int_eq(receiver_max_in_flight(receiver), 100);
+    receiver_release(receiver);
+    sql_wait(conn, WAIT_MS, "select count(*) = 100 from rowbell.attempts where class = 'delivered'");
 }
 END_TEST
 
@@ -129,11 +129,12 @@ START_TEST(a_paused_backlog_returns_at_the_rate_that_was_asked_for) {
     queue(conn, subscription, 40);
     start(webhook_only);
     sql_wait(conn, WAIT_MS, "select count(*) = 40 from rowbell.jobs_waiting where state = 'held'");
-    sql_run(conn, "select rowbell.set_webhook('w', '{\"resume_rate\": 10}'); select "
+    sql_run(conn, "select rowbell.set_webhook('w', '{\"resume_rate\": 1}'); select "
                   "rowbell.set_subscription_state('w', 'active')");
+    receiver_wait(receiver, 2, WAIT_MS);
+    ck_assert_int_ge(sql_int(conn, "select count(*) from rowbell.jobs_waiting where state = 'held'"), 20);
+    sql_run(conn, "select rowbell.set_webhook('w', '{\"resume_rate\": 100000}')");
     receiver_wait(receiver, 40, WAIT_MS);
-    ck_assert_int_le(most_in(receiver, 1000), 13); // let go every 200 ms
-    ck_assert_msg(gap_ms(receiver, 0, 39) > 3000, "%.0f ms", gap_ms(receiver, 0, 39));
     sql_wait(conn, WAIT_MS, NO_JOBS);
 }
 END_TEST
@@ -193,7 +194,7 @@ START_TEST(ordered_keeps_the_order_of_each_subject) {
     receiver_wait(receiver, 20, WAIT_MS);
     daemon_signal(first, SIGKILL);
     start(webhook_only);
-    sql_wait(conn, 20000, "select count(*) = 60 from rowbell.attempts where class = 'delivered'");
+    sql_wait(conn, HANG_MS, "select count(*) = 60 from rowbell.attempts where class = 'delivered'");
     in_order(receiver, "a/1");
     in_order(receiver, "a/2");
     ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.jobs_waiting"), 0);
@@ -377,15 +378,17 @@ END_TEST
 START_TEST(a_killed_owner_holds_a_busy_endpoint_for_seconds_only) { // 1
     PGconn *conn = fresh();
     struct receiver *receiver = receiver_start();
-    receiver_answer(receiver, 200, NULL, 60000);
+    receiver_hold(receiver, "");
     int subscription = webhook(conn, "w", receiver, ", \"max_in_flight\": 4");
     queue(conn, subscription, 8);
     struct daemon *first = start(webhook_only);
     receiver_wait(receiver, 4, WAIT_MS);
     daemon_signal(first, SIGKILL);
-    receiver_answer(receiver, 200, NULL, 0);
-    start(webhook_only);
-    receiver_wait(receiver, 12, 12000); // the leases run for 25 s
+    daemon_wait_exit(first, WAIT_MS);
+    sql_run(conn, "update rowbell.jobs set lease_until = lease_until + interval '1 h' where lease_until is not null");
+    receiver_release(receiver);
+    start(webhook_only); // it does not wait for the end of the leases
+    receiver_wait(receiver, 12, WAIT_MS);
     sql_wait(conn, WAIT_MS, NO_JOBS);
     ck_assert_int_eq(attempts(conn, "lost"), 4);
     ck_assert_int_eq(distinct_ids(receiver), 8);
@@ -554,11 +557,65 @@ START_TEST(the_look_for_events_of_older_relays_is_bounded) {
 }
 END_TEST
 
+struct chore {
+    struct daemon *daemon;
+    const char *name;
+    int64_t since; // 0: it does not fail
+};
+
+static bool is_failing_since(void *arg) {
+    const struct chore *chore = arg;
+    char url[64], line[128];
+    const char *metrics;
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/metrics", daemon_log_port(chore->daemon, "admin"));
+    ck_assert_int_eq(http_get(url, &metrics), 200);
+    snprintf(line, sizeof line, "rowbell_housekeeping_failing_since{chore=\"%s\"} ", chore->name);
+    const char *at = strstr(metrics, line);
+    return at && llabs((long long)strtod(at + strlen(line), NULL) - chore->since) <= 1;
+}
+
+static void wait_failing_since(struct daemon *daemon, const char *name, int64_t since) {
+    wait_for(is_failing_since, &(struct chore){daemon, name, since}, WAIT_MS, "the metric says since when it fails");
+}
+
+// A publication of all tables has our tables, too; who takes the replica identity from one stops its deletions.
+START_TEST(a_chore_that_fails_is_in_doctor_and_metrics_until_it_succeeds) {
+    PGconn *conn = fresh();
+    sql_run(conn, "alter table rowbell.attempts replica identity nothing; create publication everything for all tables;"
+                  "insert into rowbell.attempts (subscription_id, event_seq, attempt, started_at, class)"
+                  " values (1, 1, 1, now() - interval '90 days', 'delivered')");
+    struct daemon *first = start(webhook_only);
+    sql_wait(conn, WAIT_MS, "select count(*) from rowbell.housekeeping");
+    int64_t since = sql_int(conn, "select extract(epoch from failing_since)::bigint from rowbell.housekeeping");
+    ck_assert_str_eq(
+        sql_text(conn, "select concat_ws(' ', chore, failures, failed_at = failing_since) from rowbell.housekeeping"),
+        "attempts_pruned 1 t");
+    const char *found = sql_text(
+        conn, "select concat_ws('|', subject, detail) from rowbell.doctor() where problem = 'housekeeping fails'");
+    ck_assert_msg(strstr(found, "attempts_pruned|since ") && strstr(found, "replica identity"), "%s", found);
+    wait_failing_since(first, "attempts_pruned", since);
+    wait_failing_since(first, "stream_log_pruned", 0);
+    // Another housekeeper goes on from there: first it fails too, then all is well.
+    stop(first);
+    struct daemon *second = start(webhook_only);
+    wait_failing_since(second, "attempts_pruned", since);
+    sql_wait(conn, WAIT_MS, "select failures = 2 and failed_at > failing_since from rowbell.housekeeping");
+    stop(second);
+    sql_run(conn, "drop publication everything");
+    struct daemon *third = start(webhook_only);
+    sql_wait(conn, WAIT_MS, "select count(*) = 0 from rowbell.housekeeping");
+    wait_failing_since(third, "attempts_pruned", 0);
+    ck_assert_str_eq(sql_text(conn, "select problem from rowbell.doctor() where problem = 'housekeeping fails'"), "");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.attempts"), 0);
+    stop(third);
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *endpoint = suite_case(suite, "endpoint", 90);
-    tcase_add_test(endpoint, a_rate_is_spread_and_exact_while_owners_change);
+    tcase_add_test(endpoint, a_rate_is_kept_while_owners_change);
     tcase_add_test(endpoint, retry_after_pauses_the_endpoint_through_a_takeover);
-    tcase_add_test(endpoint, a_failing_endpoint_gets_one_probe_at_a_time_and_a_slow_start);
+    tcase_add_test(endpoint, a_failing_endpoint_gets_one_probe_at_a_time_and_comes_back);
     tcase_add_test(endpoint, sends_are_not_sequential);
     tcase_add_test(endpoint, a_resend_never_reuses_a_number_nor_uses_up_a_retry);
     tcase_add_test(endpoint, a_paused_backlog_returns_at_the_rate_that_was_asked_for);
@@ -573,6 +630,7 @@ static void add_tests(Suite *suite) {
     TCase *housekeeping = suite_case(suite, "housekeeping", 60);
     tcase_add_test(housekeeping, retention_takes_what_is_done_and_nothing_else);
     tcase_add_test(housekeeping, what_nobody_would_notice_is_noticed);
+    tcase_add_test(housekeeping, a_chore_that_fails_is_in_doctor_and_metrics_until_it_succeeds);
     tcase_add_test(housekeeping, what_an_older_relay_set_aside_is_retried_and_can_be_requeued);
     tcase_add_test(housekeeping, the_look_for_events_of_older_relays_is_bounded);
     TCase *crash = suite_case(suite, "crash", 60);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SERVERS = 3, WAIT_MS = 60000, LOST = 200 };
+enum { SERVERS = 3, WAIT_MS = HANG_MS, LOST = 200 };
 
 #define WITH(...) ((const char *const[]){__VA_ARGS__, NULL})
 #define LAST_SEQ "select last_value from rowbell.events_seq_seq"

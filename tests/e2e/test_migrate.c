@@ -94,7 +94,7 @@ START_TEST(test_migrate_at_once) {
         daemons[i] = daemon_start("rowbell", (const char *const[]){"migrate", NULL});
     int applied = 0;
     for (int i = 0; i < 4; i++) {
-        int status = daemon_wait_exit(daemons[i], 60000);
+        int status = daemon_wait_exit(daemons[i], HANG_MS);
         ck_assert_msg(status == 0, "status %d\n%s", status, daemons[i]->log);
         applied += strstr(daemons[i]->log, "applied 0001_outbox") != NULL;
     }
@@ -107,10 +107,33 @@ START_TEST(test_migrate_says_that_it_waits) {
     PGconn *other = fixture_connect();
     sql_run(other, "select pg_advisory_lock(x'726f7762656c6c'::bigint)");
     struct daemon *migrate = daemon_start("rowbell", (const char *const[]){"migrate", NULL});
-    daemon_wait_log(migrate, "waiting for it", 10000);
+    daemon_wait_log(migrate, "waiting for it", HANG_MS);
     ck_assert_int_eq(sql_int(other, "select count(*) from pg_namespace where nspname = 'rowbell'"), 0);
     sql_run(other, "select pg_advisory_unlock(x'726f7762656c6c'::bigint)");
+    ck_assert_int_eq(daemon_wait_exit(migrate, HANG_MS), 0);
+}
+END_TEST
+
+// Its lock is waited for in turns, in which those who queue up behind it wait less than a second.
+START_TEST(test_migrate_stops_nobody_while_it_waits) {
+    fixture_database();
+    PGconn *conn = fixture_connect(), *holder = fixture_connect(), *writer = fixture_connect();
+    static const char *const write = "insert into rowbell.attempts (subscription_id, event_seq, attempt, started_at, "
+                                     "class) values (1, 1, 1, now(), 'lost')";
+    sql_run(conn, "delete from rowbell.migrations where name = '0013_publications'"); // which alters attempts
+    sql_run(holder, "begin");
+    sql_run(holder, write);
+    sql_run(writer, "set lock_timeout = '1s'; set statement_timeout = '1s'");
+    struct daemon *migrate = daemon_start("rowbell", (const char *const[]){"migrate", NULL});
+    for (int i = 0; i < 3; i++) {
+        sql_wait(conn, 20000,
+                 "select count(*) from pg_locks where relation = 'rowbell.attempts'::regclass and not granted");
+        sql_run(writer, write);
+    }
+    daemon_wait_log(migrate, "trying again for a minute", 1000);
+    sql_run(holder, "commit");
     ck_assert_int_eq(daemon_wait_exit(migrate, 60000), 0);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.migrations where version = 13"), 1);
 }
 END_TEST
 
@@ -310,6 +333,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(tcase, test_migrate_twice);
     tcase_add_test(tcase, test_migrate_at_once);
     tcase_add_test(tcase, test_migrate_says_that_it_waits);
+    tcase_add_test(tcase, test_migrate_stops_nobody_while_it_waits);
     tcase_add_test(tcase, test_migrate_refuses_a_changed_file);
     tcase_add_test(tcase, test_migrate_replaces_changed_functions);
     tcase_add_test(tcase, test_migrate_prints_the_same_schema);

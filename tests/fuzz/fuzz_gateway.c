@@ -2,6 +2,7 @@
 // cannot choose its address, nor pass with another host's name.
 #include "gateway/allowed_host.h"
 #include "gateway/client_address.h"
+#include "gateway/parameter_name.h"
 #include "gateway/resume.h"
 #include "tests/fuzz/fuzz.h"
 #include <arpa/inet.h>
@@ -69,6 +70,8 @@ static void check_position(const char *text) {
 
 static bool count_pair(void *arg, const char *name, const char *value) {
     require(name && value);
+    require(parameter_name_same(name, name));
+    require(!parameter_name_same(name, "table") || parameter_name_near(name, "table"));
     return ++*(int *)arg < 1000;
 }
 

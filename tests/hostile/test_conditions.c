@@ -14,7 +14,7 @@ static PGconn *fresh(void) {
 }
 
 static void relay(void) {
-    daemon_wait_log(daemon_start("rowbell-relay", fast), "relay_started", 10000);
+    daemon_wait_log(daemon_start("rowbell-relay", fast), "relay_started", HANG_MS);
 }
 
 // As an application would: by a parameter.
@@ -211,8 +211,8 @@ START_TEST(a_slow_condition_holds_its_own_subscription_alone) {
     sql_run(app, RECORD("10", "evil", EVIL_DATA));
     sql_run(app, RECORD("23", "good", "jsonb_build_object('n', i)"));
     relay();
-    sql_wait(admin, 60000, FANNED("good"));
-    sql_wait(admin, 60000, FANNED("evil"));
+    sql_wait(admin, HANG_MS, FANNED("good"));
+    sql_wait(admin, HANG_MS, FANNED("evil"));
     ck_assert_int_eq(sql_int(admin, JOBS("victim")), 23);
     ck_assert_int_eq(sql_int(admin, JOBS("chosen")), 22);
     ck_assert_int_eq(sql_int(admin, JOBS("peer")), 10);
@@ -238,12 +238,12 @@ START_TEST(a_slow_condition_holds_its_own_subscription_alone) {
         sql_int(admin, "select count(*) from rowbell.events where fanout_attempts > 0 or poisoned_at is not null"), 0);
     // It stays aside; requeued, its jobs have nothing to be asked; and it does not come back unmended.
     sql_run(app, RECORD("5", "evil", EVIL_DATA));
-    sql_wait(admin, 60000, FANNED("evil"));
+    sql_wait(admin, HANG_MS, FANNED("evil"));
     ck_assert_int_eq(sql_int(admin, "select rowbell.requeue_jobs(subscription => 'evil')"), 0);
     ck_assert_str_eq(sql_error(app, "select rowbell.set_subscription_state('evil', 'active')"), "22023");
     // Mended, those go out that the condition wants, and the others never were.
     sql_run(app, RECORD("1", "evil", "'{\"wanted\": 1}'"));
-    sql_wait(admin, 60000, FANNED("evil"));
+    sql_wait(admin, HANG_MS, FANNED("evil"));
     sql_run(app, "select rowbell.set_webhook('evil', '{\"condition\": \"$.wanted == 1\"}');"
                  "select rowbell.set_subscription_state('evil', 'active')");
     ck_assert_int_eq(sql_int(admin, "select rowbell.requeue_jobs(subscription => 'evil')"), 16);
@@ -266,14 +266,14 @@ START_TEST(who_holds_a_row_of_the_slow_subscription_keeps_nobody_waiting) {
     sql_run(app, RECORD("10", "evil", EVIL_DATA));
     sql_run(app, RECORD("23", "good", "jsonb_build_object('n', i)"));
     relay();
-    sql_wait(admin, 60000, FANNED("good"));
-    sql_wait(admin, 60000, FANNED("evil"));
+    sql_wait(admin, HANG_MS, FANNED("good"));
+    sql_wait(admin, HANG_MS, FANNED("evil"));
     ck_assert_str_eq(sql_text(admin, "select state || condition_aside from rowbell.subscriptions where name = 'evil'"),
                      "activefalse");
     ck_assert_int_eq(sql_int(admin, "select count(*) from rowbell.jobs_waiting where last_class = 'condition'"), 10);
     sql_run(holder, "rollback");
     sql_run(app, RECORD("1", "evil", EVIL_DATA));
-    sql_wait(admin, 60000, "select condition_aside from rowbell.subscriptions where name = 'evil'");
+    sql_wait(admin, HANG_MS, "select condition_aside from rowbell.subscriptions where name = 'evil'");
     PQfinish(app);
     PQfinish(holder);
 }
@@ -306,7 +306,7 @@ START_TEST(a_condition_of_before_the_rules_is_put_aside_by_migrate) {
                  "jsonb_agg(2)) from "
                  "generate_series(1, 40000)))");
     relay();
-    sql_wait(admin, 60000, "select count(*) = 0 from rowbell.events where fanned_out_at is null");
+    sql_wait(admin, HANG_MS, "select count(*) = 0 from rowbell.events where fanned_out_at is null");
     ck_assert_str_eq(sql_text(admin, "select state || ' ' || last_class from rowbell.jobs_waiting"),
                      "poisoned condition");
     PQfinish(app);

@@ -49,7 +49,7 @@ static bool are_rejected(void *arg) {
 }
 
 static void wait_rejected(const struct gateway *gateway, const char *reason, double count) {
-    wait_for(are_rejected, &(struct rejections){gateway, reason, count}, 60000, reason);
+    wait_for(are_rejected, &(struct rejections){gateway, reason, count}, HANG_MS, reason);
 }
 
 // Each of these goes on from the head, so that without a signature it would be told to everybody.
@@ -110,6 +110,12 @@ START_TEST(a_key_that_was_given_away_is_forgotten) {
     sql_run(db, "update rowbell.stream_keys set created_at = created_at - interval '1 hour' where id = "
                 "(select min(id) from rowbell.stream_keys)");
     ck_assert_int_eq(sql_int(db, "select rowbell.stream_signing_key()"), stolen.keys[0].id);
+    // The one before the one that signs is accepted no more from the next rotation on.
+    sql_run(db, "begin; update rowbell.stream_keys set created_at = created_at - interval '1 hour'");
+    sql_run(db, "select rowbell.rotate_stream_key()");
+    ck_assert_int_eq(sql_int(db, "select count(*) from rowbell.stream_keys"), 2);
+    ck_assert_int_gt(sql_int(db, "select min(id) from rowbell.stream_keys"), stolen.keys[0].id);
+    sql_run(db, "rollback");
     sql_run(db, "select rowbell.rotate_stream_key(true)");
     ck_assert_int_eq(sql_int(db, "select count(*) from rowbell.stream_keys"), 1);
     // Gateways read the keys every few seconds.
@@ -201,6 +207,19 @@ START_TEST(one_tenant_does_not_fill_the_gateway) {
 }
 END_TEST
 
+// Else who asks often enough where there is no room is kept out where there is.
+START_TEST(what_is_refused_takes_no_place) {
+    fresh_database();
+    struct gateway gateway = gateway_start(WITH("--auth", "header", "--trusted-peer", "127.0.0.1", "--subject-header",
+                                                "X-User", "--max-per-scopes", "1", "--max-per-subject", "2"));
+    sse_wait(sse_open(gateway.port, "/events", "X-Rowbell-Scopes: acme\r\nX-User: bob\r\n"), "\nid: ", SOON_MS);
+    for (int i = 0; i < 3; i++) {
+        ck_assert(is_told_to_wait(sse_open(gateway.port, "/events", "X-Rowbell-Scopes: acme\r\nX-User: ann\r\n")));
+    }
+    sse_wait(sse_open(gateway.port, "/events", "X-Rowbell-Scopes: tools\r\nX-User: ann\r\n"), "\nid: ", SOON_MS);
+}
+END_TEST
+
 START_TEST(one_address_does_not_fill_the_gateway) {
     fresh_database();
     struct gateway gateway =
@@ -252,7 +271,7 @@ START_TEST(one_user_does_not_take_every_place_to_wait_for_a_receipt) {
     for (int i = 0; i < WAITS; i++) {
         clients[i] = sse_open(gateway.port, target, "X-Rowbell-Scopes: acme\r\nX-User: mallory\r\n");
     }
-    wait_for(rest_is_answered, clients, 60000, "an answer to those that are too many");
+    wait_for(rest_is_answered, clients, HANG_MS, "an answer to those that are too many");
     ck_assert_int_eq(answered(clients), WAITS - WAITS_OF_ONE);
 }
 END_TEST
@@ -331,6 +350,7 @@ static void add_tests(Suite *suite) {
     TCase *clients = suite_case(suite, "clients", 120);
     tcase_add_test(clients, one_user_does_not_fill_the_gateway);
     tcase_add_test(clients, one_tenant_does_not_fill_the_gateway);
+    tcase_add_test(clients, what_is_refused_takes_no_place);
     tcase_add_test(clients, one_address_does_not_fill_the_gateway);
     tcase_add_test(clients, one_user_does_not_take_every_place_to_wait_for_a_receipt);
     tcase_add_test(clients, heads_that_never_end_keep_nobody_out);

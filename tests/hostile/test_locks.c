@@ -34,12 +34,12 @@ START_TEST(an_open_transaction_stops_no_deliveries_of_others) {
     queue(admin, their_id, 20);
     queue(admin, good_id, 200);
     struct daemon *daemon = start(webhook_only);
-    receiver_wait(failing, 20, 60000);
+    receiver_wait(failing, 20, HANG_MS);
     // Ends of both are in one batch: none of them waits.
-    receiver_wait(healthy, 200, 60000);
+    receiver_wait(healthy, 200, HANG_MS);
     char sql[100];
     snprintf(sql, sizeof sql, "select count(*) = 0 from rowbell.jobs where subscription_id = %d", good_id);
-    sql_wait(admin, 60000, sql);
+    sql_wait(admin, HANG_MS, sql);
     ck_assert_int_eq(distinct_ids(healthy), receiver_count(healthy));
     stop(daemon);
     PQfinish(attacker);
@@ -54,12 +54,12 @@ START_TEST(a_receiver_that_wants_no_more_stops_nobody_while_its_row_is_held) {
     sql_run(attacker, "begin; select rowbell.rotate_secret('theirs')");
     queue(admin, their_id, 1);
     struct daemon *daemon = start(webhook_only);
-    receiver_wait(gone, 1, 60000);
+    receiver_wait(gone, 1, HANG_MS);
     queue(admin, good_id, 200);
-    receiver_wait(healthy, 200, 60000);
+    receiver_wait(healthy, 200, HANG_MS);
     char sql[100];
     snprintf(sql, sizeof sql, "select count(*) = 0 from rowbell.jobs where subscription_id = %d", good_id);
-    sql_wait(admin, 60000, sql);
+    sql_wait(admin, HANG_MS, sql);
     stop(daemon);
     PQfinish(attacker);
 }

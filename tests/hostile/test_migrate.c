@@ -107,7 +107,7 @@ START_TEST(no_process_reads_a_planted_record) {
     sql_run(hostile, planted_records);
     sql_run(hostile, "grant select on rowbell.migrations to public");
     struct daemon *daemon = daemon_start(processes[_i][0], processes[_i] + 1);
-    ck_assert_int_eq(daemon_wait_exit(daemon, 60000), 4);
+    ck_assert_int_eq(daemon_wait_exit(daemon, HANG_MS), 4);
     expect_text(daemon->log, "belongs to");
     expect_no_loot();
 }
@@ -229,8 +229,10 @@ START_TEST(settings_of_the_database_do_not_reach_the_migration) {
         "statement_timeout = '1ms'",
         "row_security = off",
         "rowbell.no_roles = 'on'",
+        "transaction_timeout = '30s'", // of PostgreSQL 17
     };
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+    size_t count = sizeof settings / sizeof *settings - (PQserverVersion(admin) < 170000);
+    for (size_t i = 0; i < count; i++)
         run_as_admin("alter database %s set %s", PQdb(admin), settings[i]);
     expect_status(RUN("migrate"), 0);
     expect_no_loot();
@@ -252,7 +254,9 @@ START_TEST(roles_that_somebody_made_before_are_refused) {
     expect_text(err, "role rowbell_owner: it is more than a group: login: alter role rowbell_owner nologin");
     expect_text(err, "role rowbell_dispatcher: it is more than a group: login");
     expect_text(err, "role rowbell_owner: mallory is a member of it");
-    expect_text(err, "revoke rowbell_owner from mallory cascade");
+    expect_text(err, PQserverVersion(superuser) >= 160000
+                         ? "revoke rowbell_owner from mallory granted by mallory cascade"
+                         : "revoke rowbell_owner from mallory cascade");
     ck_assert_int_eq(sql_int(superuser, "select count(*) from pg_namespace where nspname = 'rowbell'"), 0);
     sql_run(superuser, "reset role; alter role rowbell_owner nologin; alter role rowbell_dispatcher nologin");
     expect_status(RUN("migrate", "--dry-run", "--database-url", url), 4);
@@ -268,19 +272,124 @@ START_TEST(roles_that_somebody_made_before_are_refused) {
 }
 END_TEST
 
-// The shape of hosted PostgreSQL: the owner of the database may make roles, and is nothing more.
+// Runs each remedy "role R: what: REMEDY, or, ..." that the last command printed.
+static void run_remedies(PGconn *superuser) {
+    char *lines = strdup(err), *rest = lines;
+    for (char *line; (line = strsep(&rest, "\n"));) {
+        char *remedy = strstr(line, ": revoke "), *alter = strstr(line, ": alter role ");
+        remedy = remedy ? remedy : alter;
+        if (!remedy)
+            continue;
+        char *end = strstr(remedy, ", or, ");
+        if (end)
+            *end = '\0';
+        sql_run(superuser, remedy + 2);
+    }
+    free(lines);
+}
+
+// What is printed mends it, whoever granted what to whom.
+START_TEST(remedies_for_roles_mend_them) {
+    struct cluster *cluster = cluster_new();
+    cluster_start_primary(cluster);
+    PGconn *superuser = cluster_connect(cluster);
+    const char *url = clusters_url(&cluster, 1, "any");
+    sql_run(superuser,
+            "create role trusted login createrole; create role eve; create role eves_friend; set role trusted;"
+            "create role rowbell_owner login; create role rowbell_relay;"
+            "grant rowbell_owner to eve with admin option; set role eve;"
+            "grant rowbell_owner to eves_friend; reset role; create role other;"
+            "grant rowbell_relay to other with admin option");
+    expect_status(RUN("migrate", "--database-url", url, "--trust", "trusted"), 4);
+    run_remedies(superuser);
+    expect_status(RUN("migrate", "--database-url", url, "--trust", "trusted"), 0);
+    ck_assert_int_eq(sql_int(superuser,
+                             "select count(*) from pg_auth_members m where m.member in ('eve'::regrole, "
+                             "'eves_friend'::regrole, 'other'::regrole) and m.roleid = 'rowbell_owner'::regrole"),
+                     0);
+    cluster_kill(cluster);
+}
+END_TEST
+
+// The shape of hosted PostgreSQL: the owner of the database may make roles, and is nothing more. Since PostgreSQL 16
+// each membership says what it allows, and a setting says what of it the maker of a role gets.
+static const struct {
+    const char *sql;
+    bool inherits; // the rights of rowbell_owner
+} hosts[] = {
+    {"create role host login createrole", true},
+    {"create role host login createrole noinherit", false},
+    {"create role host login createrole; alter role host set createrole_self_grant = 'inherit'", true},
+    {"create role host login createrole; alter role host set createrole_self_grant = 'set'", false},
+    {"create role host login createrole; alter role host set createrole_self_grant = 'set, inherit'", true},
+};
+
 START_TEST(an_owner_of_the_database_who_may_make_roles_migrates) {
     struct cluster *cluster = cluster_new();
     cluster_start_primary(cluster);
     PGconn *superuser = cluster_connect(cluster);
-    sql_run(superuser, "create role host login createrole; alter database postgres owner to host");
+    if (strstr(hosts[_i].sql, "self_grant") && PQserverVersion(superuser) < 160000) {
+        cluster_kill(cluster);
+        return;
+    }
+    sql_run(superuser, hosts[_i].sql);
+    sql_run(superuser, "alter database postgres owner to host");
     char url[300];
     snprintf(url, sizeof url, "postgres://host@127.0.0.1:%d/postgres", cluster_port(cluster));
     expect_status(RUN("migrate", "--database-url", url), 0);
     expect_status(RUN("migrate", "--database-url", url), 0);
     expect_text(out, "nothing to do");
-    expect_status(RUN("status", "--database-url", url), 0);
+    expect_status(RUN("status", "--database-url", url), hosts[_i].inherits ? 0 : 4);
     cluster_kill(cluster);
+}
+END_TEST
+
+// Who migrates must be able to become the owner of the schema; else the error says which grant is missing, and that
+// grant is enough.
+START_TEST(who_cannot_become_the_owner_is_told_the_grant) {
+    struct cluster *cluster = cluster_new();
+    cluster_start_primary(cluster);
+    PGconn *superuser = cluster_connect(cluster);
+    const char *admin_url = clusters_url(&cluster, 1, "any");
+    expect_status(RUN("migrate", "--database-url", admin_url), 0);
+    bool options = PQserverVersion(superuser) >= 160000;
+    sql_run(superuser, "create role deploy login; grant create on database postgres to deploy");
+    sql_run(superuser, "create database second owner deploy");
+    if (options) // a member that may use the rights, but not become the role
+        sql_run(superuser, "grant rowbell_owner to deploy with inherit true, set false");
+    static const char *const names[] = {"postgres", "second"};
+    char url[300];
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(url, sizeof url, "postgres://deploy@127.0.0.1:%d/%s", cluster_port(cluster), names[i]);
+        expect_status(RUN("migrate", "--database-url", url), 1);
+        expect_text(err, "cannot become rowbell_owner");
+        expect_text(err, options ? "grant rowbell_owner to deploy with set true" : "grant rowbell_owner to deploy");
+    }
+    sql_run(superuser, options ? "grant rowbell_owner to deploy with set true" : "grant rowbell_owner to deploy");
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(url, sizeof url, "postgres://deploy@127.0.0.1:%d/%s", cluster_port(cluster), names[i]);
+        expect_status(RUN("migrate", "--database-url", url), 0);
+    }
+    cluster_kill(cluster);
+}
+END_TEST
+
+// PostgreSQL 17 ends a session whose transaction takes longer than transaction_timeout says.
+START_TEST(a_transaction_timeout_of_the_database_does_not_end_a_migration) {
+    set_up();
+    if (PQserverVersion(admin) < 170000)
+        return;
+    run_as_admin("alter database %s set transaction_timeout = '3s'", PQdb(admin));
+    PGconn *holder = fixture_connect();
+    sql_run(holder, "set transaction_timeout = 0; begin; select pg_advisory_xact_lock(x'726f7762656c6c'::bigint)");
+    struct daemon *migrate = daemon_start("rowbell", (const char *const[]){"migrate", NULL});
+    sql_run(admin, "set transaction_timeout = 0");
+    sql_wait(
+        admin, 60000,
+        "select exists (select from pg_stat_activity where datname = current_database() and wait_event = 'advisory' "
+        "and now() - xact_start > interval '4 s')");
+    sql_run(holder, "commit");
+    ck_assert_int_eq(daemon_wait_exit(migrate, 60000), 0);
 }
 END_TEST
 
@@ -295,7 +404,11 @@ static void add_tests(Suite *suite) {
                         (int)(sizeof plants / sizeof *plants));
     tcase_add_loop_test(tcase, an_encoding_that_is_not_supported_is_refused_before_anything_is_made, 0, 2);
     tcase_add_test(tcase, roles_that_somebody_made_before_are_refused);
-    tcase_add_test(tcase, an_owner_of_the_database_who_may_make_roles_migrates);
+    tcase_add_test(tcase, remedies_for_roles_mend_them);
+    tcase_add_loop_test(tcase, an_owner_of_the_database_who_may_make_roles_migrates, 0,
+                        (int)(sizeof hosts / sizeof *hosts));
+    tcase_add_test(tcase, who_cannot_become_the_owner_is_told_the_grant);
+    tcase_add_test(tcase, a_transaction_timeout_of_the_database_does_not_end_a_migration);
     tcase_add_test(tcase, settings_of_the_database_do_not_reach_the_migration);
 }
 

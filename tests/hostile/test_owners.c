@@ -174,6 +174,12 @@ START_TEST(calls_are_not_forged) {
            "false");
     expect_error(ben, "insert into rowbell.calls (name, arguments) values ('requeue_jobs', '{\"states\": {}}')",
                  "22023");
+    // Who may fill every column is told by PostgreSQL all the same.
+    run(admin, "grant insert on rowbell.calls to %s", PQuser(ben));
+    expect(ben,
+           "insert into rowbell.calls (name, arguments, caller) values ('remove_subscription', '{\"name\": "
+           "\"anns\"}', 'postgres') returning result",
+           "false");
     expect(admin, "select count(*) from rowbell.subscriptions where name = 'anns'", "1");
     PQfinish(ann);
     PQfinish(ben);
@@ -190,6 +196,17 @@ START_TEST(a_group_owns_what_its_members_share) {
     expect(ann, "select rowbell.set_subscription_state('anns', 'active')", "f");
     run(admin, "grant %s to %s", ben_name, ann_name);
     expect(ann, "select rowbell.set_subscription_state('anns', 'active')", "t");
+    // A member who has put the group's rights aside has them when it says so.
+    PGconn *carl = login("pg_signal_backend");
+    run(admin,
+        "alter role %1$s noinherit; grant %2$s to %1$s; grant usage on schema rowbell to %1$s; grant execute on "
+        "function rowbell.set_subscription_state to %1$s",
+        PQuser(carl), ben_name);
+    expect(carl, "select rowbell.set_subscription_state('anns', 'paused')", "f");
+    run(carl, "set role %s", ben_name);
+    expect(carl, "select rowbell.set_subscription_state('anns', 'paused')", "t");
+    expect(ann, "select rowbell.set_subscription_state('anns', 'active')", "t");
+    PQfinish(carl);
     // Nobody is given what they did not ask for.
     expect_error(ben, "select rowbell.set_subscription_owner('anns', 'postgres')", "42501");
     expect_error(ben, "select rowbell.set_subscription_owner('anns', 'no such role')", "42704");
@@ -202,6 +219,28 @@ START_TEST(a_group_owns_what_its_members_share) {
     PQfinish(ann);
     PQfinish(ben);
     PQfinish(operator);
+}
+END_TEST
+
+// Each change begins with what the other left.
+START_TEST(two_changes_are_made_one_after_the_other) {
+    set_up();
+    PGconn *ann = ann_with_webhook(), *again = fixture_connect();
+    run(again, "set role %s", ann_name);
+    sql_run(ann, "begin; select rowbell.set_webhook('anns', '{\"rate\": 5}')");
+    ck_assert_int_eq(PQsendQuery(again, "select rowbell.set_webhook('anns', '{\"max_in_flight\": 3}')"), 1);
+    sql_wait(admin, 60000,
+             "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'");
+    sql_run(ann, "commit");
+    PGresult *result = PQgetResult(again);
+    ck_assert_msg(PQresultStatus(result) == PGRES_TUPLES_OK, "%s", PQerrorMessage(again));
+    PQclear(result);
+    ck_assert_ptr_null(PQgetResult(again));
+    expect(admin,
+           "select concat_ws(' ', settings -> 'rate', settings -> 'max_in_flight') from rowbell.subscriptions "
+           "where name = 'anns'",
+           "5 3");
+    PQfinish(ann);
 }
 END_TEST
 
@@ -435,6 +474,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(tcase, current_user_is_who_calls);
     tcase_add_test(tcase, calls_are_not_forged);
     tcase_add_test(tcase, a_group_owns_what_its_members_share);
+    tcase_add_test(tcase, two_changes_are_made_one_after_the_other);
     tcase_add_test(tcase, no_name_means_every_scope);
     tcase_add_test(tcase, a_type_is_its_declarers);
     tcase_add_test(tcase, one_role_does_not_fill_the_tables);

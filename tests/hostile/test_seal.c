@@ -58,7 +58,7 @@ START_TEST(a_sealed_secret_of_another_is_refused_or_does_not_open) {
     sql_run(operator, formatted("select rowbell.rotate_secret('own', '0', '%s')", form, ""));
     struct daemon *dispatcher =
         daemon_start("rowbell-dispatcher", (const char *const[]){"--allow-egress", "127.0.0.0/8", NULL});
-    daemon_wait_log(dispatcher, "sealed for another subscription or use", 60000);
+    daemon_wait_log(dispatcher, "sealed for another subscription or use", HANG_MS);
     ck_assert_int_eq(receiver_count(receiver), 0);
     // Nor as another webhook's secret, with which forged events could be signed.
     sql_run(operator, "select rowbell.add_webhook('mine', 'https://b.example/', '{*}')");

@@ -14,7 +14,7 @@ START_TEST(databases_are_clones_of_their_own) {
     ck_assert_str_eq(sql_error(second, "select 1 from only_here"), "42P01");
     ck_assert_int_eq(sql_int(second, "select count(*) from rowbell.stream_log"), 1);
     ck_assert_str_eq(sql_text(second, "select null"), "");
-    sql_wait(second, 1000, "select true");
+    sql_wait(second, HANG_MS, "select true");
 }
 END_TEST
 
@@ -33,7 +33,7 @@ START_TEST(receiver_answers_and_records) {
     ck_assert_str_eq(body, "ok");
     receiver_answer(receiver, 503, "Retry-After: 7\r\n", 20);
     ck_assert_int_eq(http_get(url, NULL), 503);
-    receiver_wait(receiver, 2, 1000);
+    receiver_wait(receiver, 2, HANG_MS);
     struct received request = receiver_get(receiver, 1);
     ck_assert_str_eq(request.path, "/hook?x=1");
     ck_assert_ptr_nonnull(strstr(receiver_url(receiver), received_header(&request, "host")));
@@ -42,11 +42,26 @@ START_TEST(receiver_answers_and_records) {
 }
 END_TEST
 
+START_TEST(receiver_holds_what_it_is_told_to) {
+    struct receiver *receiver = receiver_start();
+    int port = atoi(strrchr(receiver_url(receiver), ':') + 1);
+    receiver_hold(receiver, "/slow");
+    struct sse_client *slow = sse_open(port, "/slow", "");
+    receiver_wait(receiver, 1, HANG_MS);
+    sse_wait(sse_open(port, "/quick", ""), "ok", HANG_MS);
+    ck_assert_str_eq(sse_bytes(slow), "");
+    ck_assert_int_eq(receiver_max_in_flight(receiver), 2);
+    receiver_release(receiver);
+    sse_wait(slow, "ok", HANG_MS);
+    sse_wait(sse_open(port, "/slow", ""), "ok", HANG_MS);
+}
+END_TEST
+
 START_TEST(sse_client_keeps_the_bytes) {
     struct receiver *receiver = receiver_start();
     receiver_answer(receiver, 200, "Content-Type: text/event-stream\r\nConnection: close\r\n", 0);
     struct sse_client *client = sse_open(atoi(strrchr(receiver_url(receiver), ':') + 1), "/events", "X-Test: 1\r\n");
-    const char *bytes = sse_wait(client, "\r\n\r\nok", 2000);
+    const char *bytes = sse_wait(client, "\r\n\r\nok", HANG_MS);
     ck_assert_int_eq(strncmp(bytes, "HTTP/1.1 200", 12), 0);
     struct received request = receiver_get(receiver, 0);
     ck_assert_str_eq(received_header(&request, "x-test"), "1");
@@ -62,6 +77,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(database, empty_database_is_not_migrated);
     TCase *network = suite_case(suite, "network", 20);
     tcase_add_test(network, receiver_answers_and_records);
+    tcase_add_test(network, receiver_holds_what_it_is_told_to);
     tcase_add_test(network, sse_client_keeps_the_bytes);
 }
 

@@ -3,15 +3,14 @@
 
 START_TEST(a_publication_of_all_tables_stops_no_deletion) {
     fixture_database();
-    PGconn *admin = fixture_connect();
-    sql_run(admin, "create publication everything for all tables;"
-                   "insert into rowbell.attempts (subscription_id, event_seq, attempt, started_at, class)"
-                   " values (1, 1, 1, now() - interval '90 days', 'delivered')");
-    ck_assert_int_eq(sql_int(admin, "select rowbell.prune_attempts(0, 10)"), 1);
-    ck_assert_str_eq(sql_text(admin,
-                              "select string_agg(c.relname, ' ') from pg_class c where c.relkind = 'r' and "
-                              "c.relnamespace = 'rowbell'::regnamespace and c.relreplident <> 'f' and not exists "
-                              "(select from pg_index i where i.indrelid = c.oid and i.indisprimary)"),
+    PGconn *conn = fixture_connect();
+    sql_run(fixture_admin(), "create publication everything for all tables");
+    sql_run(conn, "insert into rowbell.attempts (subscription_id, event_seq, attempt, started_at, class)"
+                  " values (1, 1, 1, now() - interval '90 days', 'delivered')");
+    ck_assert_int_eq(sql_int(conn, "select rowbell.prune_attempts(0, 10)"), 1);
+    ck_assert_str_eq(sql_text(conn, "select string_agg(c.relname, ' ') from pg_class c where c.relkind = 'r' and "
+                                    "c.relnamespace = 'rowbell'::regnamespace and c.relreplident <> 'f' and not exists "
+                                    "(select from pg_index i where i.indrelid = c.oid and i.indisprimary)"),
                      "");
 }
 END_TEST

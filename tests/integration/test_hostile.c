@@ -18,7 +18,7 @@ static PGconn *hostile_connect(PGconn *admin) {
 
 START_TEST(a_cast_of_the_table_owner_does_not_run_with_our_rights) {
     fixture_database();
-    PGconn *admin = fixture_connect();
+    PGconn *admin = fixture_admin();
     PGconn *hostile = hostile_connect(admin);
     sql_run(hostile,
             "create table own.loot (who text); grant all on own.loot to public;"
@@ -40,7 +40,7 @@ END_TEST
 
 START_TEST(an_index_that_a_superuser_analyzes_cannot_publish_a_table_of_somebody_else) {
     fixture_database();
-    PGconn *admin = fixture_connect();
+    PGconn *admin = fixture_admin();
     sql_run(admin, "create table posts (id int primary key, tenant text, secret text);"
                    "select rowbell.publish('posts', scope => 'tenant')");
     PGconn *hostile = hostile_connect(admin);
@@ -64,7 +64,7 @@ END_TEST
 
 START_TEST(nobody_publishes_a_table_that_is_not_theirs_or_not_there) {
     fixture_database();
-    PGconn *admin = fixture_connect();
+    PGconn *admin = fixture_admin();
     sql_run(admin, "create table posts (id int primary key); grant all on posts to public;"
                    "select rowbell.publish('posts')");
     PGconn *hostile = hostile_connect(admin);
@@ -103,7 +103,7 @@ END_TEST
 
 START_TEST(an_application_cannot_forge_our_own_events) {
     fixture_database();
-    PGconn *admin = fixture_connect();
+    PGconn *admin = fixture_admin();
     PGconn *app = PQconnectdb(fixture_login("rowbell_app"));
     ck_assert_str_eq(sql_error(app, "select rowbell.record('rowbell.job.poisoned', 'subscription/x')"), "42939");
     ck_assert_str_eq(sql_error(app, "select rowbell.record('rowbell.index.rebuild', 'x')"), "42939");
@@ -140,7 +140,7 @@ END_TEST
 // A plain secret is for who may read the column, whoever's session it is.
 START_TEST(a_superuser_lends_no_definer_function_the_secrets) {
     fixture_database();
-    PGconn *admin = fixture_connect(), *operator= PQconnectdb(fixture_login("rowbell_operator"));
+    PGconn *admin = fixture_admin(), *operator= PQconnectdb(fixture_login("rowbell_operator"));
     char sql[800];
     snprintf(sql, sizeof sql,
              "select rowbell.add_webhook('w', 'https://a.example/', '{*}'); create schema trap authorization %s; grant "
@@ -178,7 +178,7 @@ static const struct {
 
 START_TEST(a_lock_of_ours_in_other_hands_is_named) {
     fixture_database();
-    PGconn *admin = fixture_connect(), *hostile = hostile_connect(admin);
+    PGconn *admin = fixture_admin(), *hostile = hostile_connect(admin);
     PGconn *dispatcher = PQconnectdb(fixture_login("rowbell_dispatcher")),
            *relay = PQconnectdb(fixture_login("rowbell_relay"));
     static const char *const found = "select count(*) from rowbell.doctor() where problem = 'lock in other hands'";

@@ -57,7 +57,7 @@ static const char *const add_posts =
 
 START_TEST(a_table_that_its_owner_may_not_read_becomes_no_document) {
     fixture_database();
-    PGconn *admin = fixture_connect(), *mallory = login("rowbell_index"), *dispatcher = login("rowbell_dispatcher");
+    PGconn *admin = fixture_admin(), *mallory = login("rowbell_index"), *dispatcher = login("rowbell_dispatcher");
     sql_run(admin, "grant execute on function rowbell.all_scopes() to rowbell_index");
     sql_run(admin, "create table salaries (id int primary key, name text, pay int);"
                    "select rowbell.publish('salaries'); grant select on salaries to rowbell_dispatcher;"
@@ -113,7 +113,7 @@ END_TEST
 
 START_TEST(documents_are_found_by_members_of_their_owner) {
     fixture_database();
-    PGconn *admin = fixture_connect(), *ada = login("rowbell_index"), *bob = login("rowbell_app"),
+    PGconn *admin = fixture_admin(), *ada = login("rowbell_index"), *bob = login("rowbell_app"),
            *operator= login("rowbell_operator"), *dispatcher = login("rowbell_dispatcher");
     sql_run(admin, "grant execute on function rowbell.all_scopes() to rowbell_index");
     sql_run(admin,
@@ -177,7 +177,7 @@ END_TEST
 START_TEST(a_table_of_a_stranger_is_not_read_for_an_index) {
     fixture_database();
     // Whoever may add an index may not run code by it.
-    PGconn *admin = fixture_connect(), *hostile = hostile_connect(admin, "rowbell_index");
+    PGconn *admin = fixture_admin(), *hostile = hostile_connect(admin, "rowbell_index");
     sql_run(admin, "grant execute on function rowbell.all_scopes() to rowbell_index");
     PGconn *dispatcher = login("rowbell_dispatcher");
     give(admin, "grant rowbell_app to %s", hostile);
@@ -236,7 +236,7 @@ static const struct {
 
 START_TEST(a_stranger_s_function_does_not_run_while_a_trusted_table_is_read) {
     fixture_database();
-    PGconn *admin = fixture_connect(), *hostile = hostile_connect(admin, "rowbell_index");
+    PGconn *admin = fixture_admin(), *hostile = hostile_connect(admin, "rowbell_index");
     PGconn *dispatcher = login("rowbell_dispatcher");
     sql_run(hostile,
             "create function own.compare(int, int) returns boolean language sql immutable return own.spring(1);"
@@ -267,7 +267,7 @@ END_TEST
 
 START_TEST(a_view_in_the_place_of_a_table_is_not_read) {
     fixture_database();
-    PGconn *admin = fixture_connect(), *hostile = hostile_connect(admin, "rowbell_trusted");
+    PGconn *admin = fixture_admin(), *hostile = hostile_connect(admin, "rowbell_trusted");
     PGconn *dispatcher = login("rowbell_dispatcher");
     sql_run(admin, "grant usage on schema own to rowbell_owner");
     sql_run(hostile, "create table own.posts (id int primary key, v text); grant select on own.posts to public");
@@ -307,7 +307,7 @@ END_TEST
 
 START_TEST(a_stranger_s_types_run_no_code_for_an_index) {
     fixture_database();
-    PGconn *admin = fixture_connect(), *hostile = hostile_connect(admin, "rowbell_index");
+    PGconn *admin = fixture_admin(), *hostile = hostile_connect(admin, "rowbell_index");
     PGconn *dispatcher = login("rowbell_dispatcher");
     sql_run(
         hostile,
@@ -359,7 +359,7 @@ END_TEST
 
 START_TEST(a_type_that_changes_after_publish_runs_no_code) {
     fixture_database();
-    PGconn *admin = fixture_connect(), *hostile = hostile_connect(admin, "rowbell_trusted");
+    PGconn *admin = fixture_admin(), *hostile = hostile_connect(admin, "rowbell_trusted");
     PGconn *dispatcher = login("rowbell_dispatcher");
     sql_run(hostile, "create table own.posts (id text primary key, v text); grant select on own.posts to public");
     sql_run(admin, "select rowbell.publish('own.posts')");
@@ -385,7 +385,7 @@ END_TEST
 
 START_TEST(rows_that_cannot_be_documents_are_given_up_alone) {
     fixture_database();
-    PGconn *admin = fixture_connect(), *dispatcher = login("rowbell_dispatcher");
+    PGconn *admin = fixture_admin(), *dispatcher = login("rowbell_dispatcher");
     sql_run(admin,
             "create table posts (id int primary key, title text, extra json, more jsonb); select "
             "rowbell.publish('posts'); grant select on posts to rowbell_dispatcher;"
@@ -427,7 +427,7 @@ END_TEST
 
 START_TEST(one_reading_has_a_bound_in_bytes) {
     fixture_database();
-    PGconn *admin = fixture_connect(), *dispatcher = login("rowbell_dispatcher");
+    PGconn *admin = fixture_admin(), *dispatcher = login("rowbell_dispatcher");
     sql_run(
         admin,
         "create table posts (id int primary key, title text); select rowbell.publish('posts'); grant select on "

@@ -21,8 +21,6 @@
 #include "common/metrics.h"
 #include "tests/support/fixture.h"
 
-enum { DEADLINE_MS = 10000 };
-
 static uv_loop_t loop;
 static struct http_server *server;
 static struct http_exchange *waiting; // of /later
@@ -94,7 +92,7 @@ static void settle(void) {
 
 // Closes the server; every handle and block of it must be gone then (a leak shows under the sanitizer).
 static void stop_server(void) {
-    uint64_t until_ms = clock_ms() + DEADLINE_MS;
+    uint64_t until_ms = clock_ms() + HANG_MS;
     http_server_close(server, on_closed, NULL);
     while (!closed && clock_ms() < until_ms)
         turn();
@@ -142,7 +140,7 @@ static int times(const char *text, const char *part) {
 
 // Turns the loop until text came `count` times (NULL: until the server closes the connection).
 static void client_wait(struct client *client, const char *text, int count) {
-    uint64_t until_ms = clock_ms() + DEADLINE_MS;
+    uint64_t until_ms = clock_ms() + HANG_MS;
     do {
         turn_or(client->fd);
         client_read(client);
@@ -179,6 +177,7 @@ static void expect_refusal(const char *bytes, size_t length, const char *status_
 START_TEST(answers_have_the_headers_of_their_protocol) {
     start_server((struct http_server_options){0});
     struct client client = client_open(http_server_port(server));
+    time_t before = time(NULL);
     client_send(&client, GET("/a%20b?q"));
     client_wait(&client, "GET /a b?q 127.0.0.1 ", 1);
     const char *got = client.got.bytes;
@@ -186,7 +185,7 @@ START_TEST(answers_have_the_headers_of_their_protocol) {
     struct tm tm = {0};
     const char *rest = strptime(strstr(got, "Date: ") + 6, "%a, %d %b %Y %H:%M:%S GMT\r\n", &tm);
     ck_assert_ptr_nonnull(rest);
-    ck_assert_int_le(labs(timegm(&tm) - time(NULL)), 2);
+    ck_assert(before - 1 <= timegm(&tm) && timegm(&tm) <= time(NULL)); // made once a second
     ck_assert_ptr_nonnull(strstr(got, "\r\nContent-Type: text/plain\r\nContent-Length: 21\r\nX-Extra: 1\r\n"));
     ck_assert_ptr_nonnull(strstr(got, "\r\nConnection: keep-alive\r\n\r\n"));
     client_close(&client);
@@ -289,30 +288,31 @@ START_TEST(a_large_answer_waits_for_its_reader) {
 END_TEST
 
 START_TEST(a_reader_may_be_slow_but_not_stand_still) {
-    enum { LENGTH = 30000000, PIECE = 1000000 };
-    start_server((struct http_server_options){.write_timeout_ms = 200});
+    enum { LENGTH = 30000000, PIECE = 100000 };
+    start_server((struct http_server_options){.write_timeout_ms = 1000});
     struct client still = client_open(http_server_port(server));
     struct client slow = client_open(http_server_port(server));
-    char *piece = malloc(PIECE);
-    uint64_t started_ms = clock_ms();
-    uint64_t next_ms = started_ms;
+    static char piece[PIECE];
+    uint64_t before_ms = clock_ms(), next_ms = before_ms;
     size_t got = 0;
     client_send(&still, GET("/big?30000000"));
     client_send(&slow, GET("/big?30000000"));
-    while (got < LENGTH && clock_ms() - started_ms < DEADLINE_MS) {
+    while (recv(still.fd, piece, 1, MSG_PEEK) <= 0) // it has begun
         turn();
-        if (clock_ms() < next_ms)
+    // So slow that it outlives the other twice over; then it takes the rest.
+    bool hurries = false;
+    while (got < LENGTH) {
+        turn();
+        hurries = hurries || clock_ms() - before_ms > 3000;
+        if (clock_ms() < next_ms && !hurries)
             continue;
         ssize_t count = read(slow.fd, piece, PIECE);
         ck_assert_msg(count > 0 || errno == EAGAIN, "cut after %zu bytes", got);
         got += count > 0 ? (size_t)count : 0;
         next_ms += 25;
     }
-    ck_assert_uint_ge(got, LENGTH);
-    ck_assert_uint_gt(clock_ms() - started_ms, 400); // else this tested nothing
     client_wait(&still, NULL, 1);
     ck_assert_uint_lt(still.got.length, LENGTH);
-    free(piece);
     client_close(&still);
     client_close(&slow);
     stop_server();
@@ -363,7 +363,7 @@ START_TEST(continue_is_sent_to_who_waits_for_it) {
 END_TEST
 
 START_TEST(slow_and_idle_clients_are_closed) {
-    start_server((struct http_server_options){.request_timeout_ms = 200, .idle_timeout_ms = 300});
+    start_server((struct http_server_options){.request_timeout_ms = 1000, .idle_timeout_ms = 1500});
     struct client silent = client_open(http_server_port(server));
     struct client slow = client_open(http_server_port(server));
     struct client idle = client_open(http_server_port(server));
@@ -372,14 +372,14 @@ START_TEST(slow_and_idle_clients_are_closed) {
     static const char head[] = "GET / HTTP/1.1\r\nHost: a\r\nX: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy";
     uint64_t started_ms = clock_ms();
     size_t sent = 0;
-    while (!slow.ended && clock_ms() - started_ms < DEADLINE_MS) { // a byte now and then does not extend the time
-        if (clock_ms() - started_ms > sent * 20 && sent < sizeof head - 1)
+    while (!slow.ended && clock_ms() - started_ms < HANG_MS) { // a byte now and then does not extend the time
+        if (clock_ms() - started_ms > sent * 100 && sent < sizeof head - 1)
             send(slow.fd, head + sent++, 1, MSG_NOSIGNAL);
         turn();
         client_read(&slow);
     }
     ck_assert(slow.ended);
-    ck_assert_uint_ge(clock_ms() - started_ms, 150);
+    ck_assert_uint_ge(clock_ms() - started_ms, 900);
     ck_assert_uint_lt(sent, sizeof head - 1);
     ck_assert_ptr_nonnull(strstr(buffer_cstr(&slow.got), "HTTP/1.1 408 Request Timeout\r\n"));
     client_wait(&silent, NULL, 1);
@@ -393,19 +393,19 @@ START_TEST(slow_and_idle_clients_are_closed) {
 END_TEST
 
 START_TEST(a_request_that_is_being_handled_has_no_deadline) {
-    start_server((struct http_server_options){.request_timeout_ms = 50, .idle_timeout_ms = 50});
+    start_server((struct http_server_options){.request_timeout_ms = 500, .idle_timeout_ms = 500});
     struct client client = client_open(http_server_port(server));
     struct client silent = client_open(http_server_port(server));
     client_send(&client, GET("/later"));
     client_wait(&silent, NULL, 1); // so the deadline of this one has passed too
-    uint64_t until_ms = clock_ms() + 100;
-    while (clock_ms() < until_ms)
-        turn();
+    struct client another = client_open(http_server_port(server));
+    client_wait(&another, NULL, 1); // once more
     ck_assert_ptr_nonnull(waiting);
     http_exchange_respond(waiting, 200, NULL, NULL, "late", 4);
     client_wait(&client, "late", 1);
     client_close(&client);
     client_close(&silent);
+    client_close(&another);
     stop_server();
 }
 END_TEST
@@ -468,11 +468,19 @@ static int open_descriptors(void) {
 
 START_TEST(who_says_nothing_is_connected_and_costs_nothing_yet) {
     start_server((struct http_server_options){.request_timeout_ms = 200});
-    struct client silent = client_open(http_server_port(server)); // connect() has succeeded: a probe sees an open port
-    int before = open_descriptors();
-    settle();
-    ck_assert_int_eq(open_descriptors(), before);
-    uint64_t started_ms = clock_ms();
+    struct client silent;
+    uint64_t started_ms;
+    for (;;) {
+        started_ms = clock_ms();
+        silent = client_open(http_server_port(server)); // connect() has succeeded: a probe sees an open port
+        int before = open_descriptors();
+        settle();
+        if (clock_ms() - started_ms < 1000) { // for so long the kernel keeps it for itself
+            ck_assert_int_eq(open_descriptors(), before);
+            break;
+        }
+        client_close(&silent);
+    }
     client_wait(&silent, NULL, 1); // it was accepted a moment later, and timed from then
     ck_assert_uint_ge(clock_ms() - started_ms, 200);
     ck_assert_uint_eq(silent.got.length, 0);
@@ -566,16 +574,15 @@ static int serve_without_descriptors(void) {
     limit.rlim_cur = (rlim_t)lowest;
     setrlimit(RLIMIT_NOFILE, &limit);
     // The loop is not kept busy by the listener, which has clients that it cannot accept.
-    int turns = 0;
-    uint64_t until_ms = clock_ms() + 1000;
-    int turned_away = 0;
-    while (clock_ms() < until_ms) {
+    enum { AWAY = 5 };
+    int turns = 0, turned_away = 0;
+    for (uint64_t began_ms = clock_ms(); turned_away < AWAY || clock_ms() - began_ms < 1000; turns++) {
         uv_run(&loop, UV_RUN_ONCE);
-        turns++;
-    }
-    for (int i = 0; i < WAITING; i++) {
-        client_read(&clients[i]);
-        turned_away += clients[i].ended;
+        turned_away = 0;
+        for (int i = 0; i < WAITING; i++) {
+            client_read(&clients[i]);
+            turned_away += clients[i].ended;
+        }
     }
     client_send(&served, GET("/2")); // who is connected is served
     client_wait(&served, "GET /2", 1);
@@ -584,13 +591,13 @@ static int serve_without_descriptors(void) {
     struct client late = client_open(http_server_port(server));
     client_send(&late, GET("/3"));
     client_wait(&late, "GET /3", 1);
-    fprintf(stderr, "%d turns in a second, %d turned away\n", turns, turned_away);
+    fprintf(stderr, "%d turns, %d turned away\n", turns, turned_away);
     for (int i = 0; i < WAITING; i++)
         client_close(&clients[i]);
     client_close(&served);
     client_close(&late);
     stop_server();
-    return turns < 200 && turned_away >= 1 && turned_away < WAITING ? 0 : 3;
+    return turns < 20 * turned_away && turned_away < WAITING ? 0 : 3;
 }
 
 START_TEST(out_of_descriptors_the_server_rests_and_recovers) {
@@ -757,7 +764,7 @@ START_TEST(admin_says_how_the_process_is) {
     expect_admin(port, "GET /", "HTTP/1.1 404 Not Found\r\n", "/healthz");
     expect_admin(port, "POST /nothing", "HTTP/1.1 404 Not Found\r\n", "/healthz");
     admin_endpoint_close(admin);
-    uint64_t until_ms = clock_ms() + DEADLINE_MS;
+    uint64_t until_ms = clock_ms() + HANG_MS;
     while (uv_loop_alive(&loop) && clock_ms() < until_ms)
         turn();
     ck_assert_int_eq(uv_loop_close(&loop), 0);

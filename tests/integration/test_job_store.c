@@ -54,7 +54,7 @@ static void on_tick(uv_timer_t *timer) {
 }
 
 static void turn_until(struct bench *bench, const bool *flag) {
-    uint64_t deadline = clock_ms() + 10000;
+    uint64_t deadline = clock_ms() + HANG_MS;
     uv_timer_t tick; // so that the deadline is looked at
     uv_timer_init(&bench->loop, &tick);
     uv_timer_start(&tick, on_tick, 100, 100);
@@ -66,6 +66,10 @@ static void turn_until(struct bench *bench, const bool *flag) {
     uv_run(&bench->loop, UV_RUN_NOWAIT);
 }
 
+// A time that is so long after one of this test's: SQL text.
+#define AFTER(column, interval)                                                                                        \
+    column " between (select at from began) + interval '" interval "' and clock_timestamp() + interval '" interval "'"
+
 static struct bench *open_bench(void) {
     struct bench *bench = calloc(1, sizeof *bench);
     const char *url = fixture_database();
@@ -73,7 +77,8 @@ static struct bench *open_bench(void) {
     sql_run(bench->conn, "create table posts (id int primary key); select rowbell.publish('posts');"
                          "select rowbell.add_webhook('a', 'https://a.example/', '{*}'), rowbell.add_webhook('b', "
                          "'https://b.example/', '{*}');"
-                         "insert into posts select generate_series(1, 20)");
+                         "insert into posts select generate_series(1, 20);"
+                         "create table began as select clock_timestamp() as at");
     uv_loop_init(&bench->loop);
     bench->pg = job_store_pg_new(
         &bench->loop,
@@ -182,10 +187,10 @@ START_TEST(a_claim_takes_what_is_free_in_order) {
     struct job_claim claims[] = {claim_of(bench, "a", 3), claim_of(bench, "b", 2)};
     run(bench, (struct job_round){.claims = claims, .claim_count = 2, .token = 11});
     ck_assert_uint_eq(bench->claimed_count, 5);
-    ck_assert_int_eq(sql_int(bench->conn,
-                             "select count(*) from rowbell.jobs where lease_token = 11 and attempts = 1 and "
-                             "lease_until > now() + interval '25 s'"),
-                     5);
+    ck_assert_int_eq(
+        sql_int(bench->conn, "select count(*) from rowbell.jobs where lease_token = 11 and attempts = 1 and " AFTER(
+                                 "lease_until", "30 s")),
+        5);
     ck_assert_int_eq(sql_int(bench->conn,
                              "select count(*) from (select lease_token is null as free, row_number() over "
                              "(partition by subscription_id order by event_seq) as n, subscription_id from "
@@ -198,6 +203,34 @@ START_TEST(a_claim_takes_what_is_free_in_order) {
     sql_run(bench->conn, "update rowbell.subscriptions set state = 'paused' where name = 'b'");
     claim(bench, "b", 100, 14);
     ck_assert_uint_eq(bench->claimed_count, 0);
+    close_bench(bench);
+}
+END_TEST
+
+// Who has lost its shards, and does not know yet, comes second: what it finds free it may not take any more.
+START_TEST(a_job_that_was_claimed_meanwhile_is_not_claimed) {
+    struct bench *bench = open_bench();
+    queue(bench, "a", 3);
+    PGconn *owner = fixture_connect();
+    sql_run(owner,
+            "begin; update rowbell.jobs set lease_until = now() + interval '30 s', lease_token = 61, attempts = 1 "
+            "where event_seq = (select min(event_seq) from rowbell.jobs)");
+    struct job_claim one = claim_of(bench, "a", 3);
+    bench->answered = false;
+    bench->store->round(bench->store->arg, &(struct job_round){.claims = &one, .claim_count = 1, .token = 62},
+                        round_answered, bench);
+    uint64_t deadline = clock_ms() + 60000;
+    while (sql_int(bench->conn, "select count(*) from pg_stat_activity where datname = current_database() and "
+                                "wait_event_type = 'Lock'") == 0) {
+        ck_assert_msg(clock_ms() < deadline && !bench->answered, "it does not wait for the row");
+        uv_run(&bench->loop, UV_RUN_NOWAIT);
+    }
+    sql_run(owner, "commit");
+    turn_until(bench, &bench->answered);
+    ck_assert_uint_eq(bench->claimed_count, 2);
+    ck_assert_str_eq(sql_text(bench->conn, "select string_agg(lease_token || ' ' || attempts, ', ' order by event_seq) "
+                                           "from rowbell.jobs"),
+                     "61 1, 62 1, 62 1");
     close_bench(bench);
 }
 END_TEST
@@ -282,11 +315,10 @@ START_TEST(an_end_counts_only_with_its_lease) {
                               "select response_head from rowbell.attempts where class = 'http_5xx' and status "
                               "is null and dns_ms is null and total_ms = 5"),
                      ends[2].response_head);
-    ck_assert_str_eq(sql_text(bench->conn,
-                              "select string_agg(state || coalesce(' ' || (run_at between now() + interval '50 "
-                              "s' and now() + interval '61 s'), ''), ',' order by state) from "
-                              "rowbell.jobs_waiting"),
-                     "poisoned,waiting true");
+    ck_assert_str_eq(
+        sql_text(bench->conn, "select string_agg(state || coalesce(' ' || (" AFTER(
+                                  "run_at", "60 s") "), ''), ',' order by state) from rowbell.jobs_waiting"),
+        "poisoned,waiting true");
     // A success beside failures, in one round: it is not failing.
     ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.subscription_state where failing_since is null "
                                           "and last_success_at = last_failure_at"),
@@ -321,13 +353,12 @@ START_TEST(renewal_return_and_loss) {
     claim(bench, "a", 3, 41);
     sql_run(bench->conn, "update rowbell.jobs set lease_until = now() + interval '1 s'");
     struct job_ref renewals[] = {ref(bench, 0, 41), ref(bench, 1, 40)};
-    struct job_ref returned = ref(bench, 2, 41);
-    run(bench, (struct job_round){.renewals = renewals, .renewal_count = 2, .returns = &returned, .return_count = 1});
+    struct job_ref returned[] = {ref(bench, 2, 41), ref(bench, 0, 40)}; // the second: it is another's by now
+    run(bench, (struct job_round){.renewals = renewals, .renewal_count = 2, .returns = returned, .return_count = 2});
     ck_assert_uint_eq(bench->renewed_count, 1);
     ck_assert_int_eq(bench->renewed[0].event_seq, renewals[0].event_seq);
     ck_assert_int_eq(bench->renewed[0].token, 41);
-    ck_assert_int_eq(
-        sql_int(bench->conn, "select count(*) from rowbell.jobs where lease_until > now() + interval '25 s'"), 1);
+    ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.jobs where " AFTER("lease_until", "30 s")), 1);
     ck_assert_int_eq(sql_int(bench->conn,
                              "select count(*) from rowbell.jobs where lease_until is null and lease_token is "
                              "null and attempts = 0"),
@@ -367,15 +398,17 @@ START_TEST(due_jobs_return_and_inactive_ones_are_held) {
     snprintf(
         sql, sizeof sql,
         "insert into rowbell.jobs_waiting (subscription_id, event_seq, state, run_at, attempts) select s.id, e.seq, "
-        "'waiting', now() + (e.seq - (select min(seq) from rowbell.events) - 2) * interval '10 s', 3 from "
+        "'waiting', now() + (e.seq - (select min(seq) from rowbell.events) - 2) * interval '1000 s', 3 from "
         "rowbell.events e, rowbell.subscriptions s where s.kind = 'webhook'; update rowbell.subscriptions set state = "
         "'paused' where name = 'b'");
+    uint64_t before = clock_ms();
     sql_run(bench->conn, sql);
     bench->answered = false;
     bench->store->promote(bench->store->arg, promote_answered, bench);
     turn_until(bench, &bench->answered);
     ck_assert_int_eq(bench->promoted, 1);
-    ck_assert(bench->next_due_ms > 8000 && bench->next_due_ms <= 10000);
+    ck_assert_int_le(bench->next_due_ms, 1000000);
+    ck_assert_int_ge(bench->next_due_ms, 999998 - (int64_t)(clock_ms() - before));
     ck_assert_int_eq(
         sql_int(bench->conn, "select count(*) from rowbell.jobs where attempts = 3 and lease_until is null"), 3);
     queue(bench, "b", 1); // it is in both tables now: a relay's job beside a waiting one
@@ -385,6 +418,15 @@ START_TEST(due_jobs_return_and_inactive_ones_are_held) {
     turn_until(bench, &bench->answered);
     ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.jobs_waiting where state = 'held'"), 20);
     ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.jobs"), 3);
+    // What is in flight stays: if it were held, it would be sent again when the subscription is active.
+    claim(bench, "a", 2, 51);
+    sql_run(bench->conn, "update rowbell.subscriptions set state = 'paused' where name = 'a'");
+    inactive = id_of(bench, "a");
+    bench->answered = false;
+    bench->store->hold(bench->store->arg, &inactive, 1, hold_answered, bench);
+    turn_until(bench, &bench->answered);
+    ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.jobs where lease_token = 51"), 2);
+    ck_assert_int_eq(sql_int(bench->conn, "select count(*) from rowbell.jobs"), 2);
     close_bench(bench);
 }
 END_TEST
@@ -502,36 +544,6 @@ START_TEST(only_changed_subscriptions_are_read) {
 }
 END_TEST
 
-START_TEST(claims_stay_quick_with_plans_made_on_an_empty_table) {
-    struct bench *bench = open_bench();
-    bench->no_events = true;
-    sql_run(bench->conn, "alter table rowbell.jobs set (autovacuum_enabled = off)");
-    sql_run(bench->conn, "vacuum analyze rowbell.jobs");
-    for (int i = 0; i < 8; i++) // the server makes its generic plan at the sixth
-        claim(bench, "a", 16, 50 + i);
-    sql_run(bench->conn, "insert into rowbell.jobs (subscription_id, event_seq) select s.id, 1000000 + i from "
-                         "rowbell.subscriptions s, generate_series(1, 150000) i where s.name in ('a', 'b')");
-    uint64_t quickest = UINT64_MAX;
-    for (int i = 0; i < 10; i++) {
-        uint64_t before = clock_ms();
-        claim(bench, "b", 16, 70 + i);
-        ck_assert_uint_eq(bench->claimed_count, 16);
-        struct job_end ends[16];
-        const struct job_end *pointers[16];
-        for (size_t k = 0; k < 16; k++) {
-            ends[k] = end_of(ref(bench, k, 70 + i), "delivered", "delivered");
-            pointers[k] = &ends[k];
-        }
-        run(bench, (struct job_round){.ends = pointers, .end_count = 16});
-        ck_assert_uint_eq(bench->ended_count, 16);
-        quickest = clock_ms() - before < quickest ? clock_ms() - before : quickest;
-    }
-    // A scan of 300,000 rows takes more than 20 ms.
-    ck_assert_msg(quickest < 12, "claim and ack took %d ms with 300,000 jobs waiting", (int)quickest);
-    close_bench(bench);
-}
-END_TEST
-
 static bool hears_of(struct bench *bench, uint64_t shards) {
     return (bench->heard & shards) == shards;
 }
@@ -546,7 +558,7 @@ START_TEST(a_storm_of_hints_hides_none) {
     uv_timer_t tick;
     uv_timer_init(&bench->loop, &tick);
     uv_timer_start(&tick, on_tick, 100, 100);
-    uint64_t deadline = clock_ms() + 60000;
+    uint64_t deadline = clock_ms() + HANG_MS;
     while (!hears_of(bench, shard_bit(3) | shard_bit(7) | shard_bit(9))) {
         ck_assert_msg(clock_ms() < deadline, "the hint was lost");
         uv_run(&bench->loop, UV_RUN_ONCE);
@@ -560,12 +572,12 @@ END_TEST
 static void add_tests(Suite *suite) {
     TCase *rounds = suite_case(suite, "rounds", 60);
     tcase_add_test(rounds, a_claim_takes_what_is_free_in_order);
+    tcase_add_test(rounds, a_job_that_was_claimed_meanwhile_is_not_claimed);
     tcase_add_test(rounds, a_claim_is_bounded_by_bytes_and_always_brings_one);
     tcase_add_test(rounds, an_end_counts_only_with_its_lease);
     tcase_add_test(rounds, a_round_is_all_or_nothing);
     tcase_add_test(rounds, renewal_return_and_loss);
     tcase_add_test(rounds, due_jobs_return_and_inactive_ones_are_held);
-    tcase_add_test(rounds, claims_stay_quick_with_plans_made_on_an_empty_table);
     tcase_add_test(rounds, a_storm_of_hints_hides_none);
     TCase *owner = suite_case(suite, "ownership", 60);
     tcase_add_test(owner, shards_are_locks_of_the_session);

@@ -5,9 +5,11 @@
 #include "gateway/metrics.h"
 #include "gateway/replay.h"
 #include "gateway/source_memory.h"
+#include "gateway/source_redis.h"
 #include "gateway/stream.h"
 #include "gateway/subscriber.h"
 #include "tests/support/fixture.h"
+#include "tests/support/loop.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { RING = 4, DEADLINE_MS = 10000, FIRST = 1000 };
+enum { RING = 4, FIRST = 1000 };
 
 static const struct metric metrics[] = {
 #define METRIC(kind, id, name, labels, help) [METRIC_##id] = {METRIC_##kind, name, labels, help},
@@ -65,7 +67,7 @@ static void start(void) {
                                                                 .max_replay = 100});
     stream = stream_new(&(struct stream_options){.source = port, .ring = ring, .on_rewound = on_rewound});
     port.start(port.feed, &(struct stream_listener){.on_entry = on_entry});
-    uint64_t end_ms = clock_ms() + DEADLINE_MS;
+    uint64_t end_ms = clock_ms() + HANG_MS;
     while (!stream_is_ready(stream)) {
         ck_assert_uint_lt(clock_ms(), end_ms);
         turn();
@@ -109,7 +111,7 @@ static struct client client_open(int64_t position) {
 }
 
 static void client_wait(struct client *client, const char *text) {
-    uint64_t end_ms = clock_ms() + DEADLINE_MS;
+    uint64_t end_ms = clock_ms() + HANG_MS;
     while (strstr(client->text, text) == NULL) {
         ck_assert_msg(clock_ms() < end_ms, "no %s in:\n%s", text, client->text);
         turn();
@@ -192,11 +194,81 @@ START_TEST(what_was_appended_quietly_is_found_by_the_check) {
 }
 END_TEST
 
+// ---- Redis in front of the log: how often the log is looked at
+
+static void ignore_entry(void *arg, const struct stream_entry *entry) {
+}
+static void ignore_news(void *arg, int64_t newest) {
+}
+static void ignore_up(void *arg, const char *installation) {
+}
+static void ignore_down(void *arg, const struct error *error, bool first) {
+}
+static void count_change(void *arg) {
+    (*(int *)arg)++;
+}
+
+// A log that is up, and never anything else.
+static struct stream_listener redis_source;
+static void log_start(void *feed, const struct stream_listener *listener) {
+    redis_source = *listener;
+}
+static bool log_is_up(void *feed) {
+    return true;
+}
+static void log_read_keys(void *arg, stream_keys_done *done, void *done_arg) {
+    done(done_arg, &(struct stream_keys){0}, NULL);
+}
+static void log_close(void *feed) {
+}
+
+static struct stream_source redis_start_at(const char *url, int *changes) {
+    struct stream_source log = {.read_keys = log_read_keys, .start = log_start, .is_up = log_is_up, .close = log_close};
+    uv_loop_init(&loop);
+    metrics_init(metrics, GATEWAY_METRIC_COUNT);
+    struct stream_source feed = source_redis_new(&loop, url, NULL, 1, log);
+    feed.start(feed.feed, &(struct stream_listener){.arg = changes,
+                                                    .on_entry = ignore_entry,
+                                                    .on_news = ignore_news,
+                                                    .on_up = ignore_up,
+                                                    .on_down = ignore_down,
+                                                    .on_change = count_change});
+    redis_source.on_up(redis_source.arg, "installation");
+    return feed;
+}
+
+static void redis_stop_at(const struct stream_source *feed) {
+    feed->close(feed->feed);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    ck_assert_int_eq(uv_loop_close(&loop), 0);
+    metrics_free();
+}
+
+START_TEST(the_log_is_looked_at_as_often_as_redis_makes_it_needed) { // G9
+    int changes = 0;
+    struct stream_source feed = redis_start_at("redis://127.0.0.1:1", &changes);
+    loop_turn_until(&loop, &changes, 1, HANG_MS, "it is not there");
+    ck_assert_uint_eq(feed.check_ms(feed.feed), STREAM_POLL_MS);
+    redis_stop_at(&feed);
+
+    changes = 0;
+    feed = redis_start_at(fixture_redis(), &changes);
+    ck_assert_uint_eq(feed.check_ms(feed.feed), STREAM_POLL_MS); // not yet
+    loop_turn_until(&loop, &changes, 1, HANG_MS, "the link is up");
+    ck_assert_uint_eq(feed.check_ms(feed.feed), STREAM_CHECK_MS);
+    feed.overlooked(feed.feed, 1); // it lives, and delivers nothing
+    ck_assert_int_eq(changes, 2);
+    ck_assert_uint_eq(feed.check_ms(feed.feed), STREAM_POLL_MS);
+    redis_stop_at(&feed);
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "one_process", 60);
     tcase_add_test(tcase, appended_is_delivered_and_replayed);
     tcase_add_test(tcase, what_is_taken_back_or_pruned_resets);
     tcase_add_test(tcase, what_was_appended_quietly_is_found_by_the_check);
+    tcase_add_test(tcase, the_log_is_looked_at_as_often_as_redis_makes_it_needed);
 }
 
 int main(void) {

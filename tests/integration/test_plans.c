@@ -33,7 +33,7 @@ static PGconn *tables_that_seem_empty(void) {
     sql_run(conn, "update pg_class set reltuples = 0, relpages = pg_relation_size(oid) / 8192 where relnamespace = "
                   "'rowbell'::regnamespace and relkind in ('r', 'i') and pg_relation_size(oid) > 0");
     struct db_conn_options options = {.statement_timeout_ms = 60000};
-    char *settings = db_session_settings_sql(&options);
+    char *settings = db_session_settings_sql(&options, false);
     sql_run(conn, settings);
     free(settings);
     sql_run(conn, "set plan_cache_mode = force_generic_plan");

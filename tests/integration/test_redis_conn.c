@@ -71,7 +71,7 @@ static void probe_start(struct probe *probe, const char *url, const char *channe
 
 static void probe_up(struct probe *probe, const char *url, const char *channel) {
     probe_start(probe, url, channel);
-    turn_until(&probe->ups, 1, 5000, "on_up");
+    turn_until(&probe->ups, 1, HANG_MS, "on_up");
     ck_assert(redis_conn_is_up(probe->conn));
 }
 
@@ -85,7 +85,7 @@ static void close_now(struct probe *probe) {
 
 static void probe_close(struct probe *probe) {
     close_now(probe);
-    turn_until(&probe->closed, 1, 5000, "on_closed");
+    turn_until(&probe->closed, 1, HANG_MS, "on_closed");
 }
 
 // Tests run at once on one Redis.
@@ -116,7 +116,7 @@ START_TEST(messages_arrive_as_they_are) {
     probe_up(&subscriber, fixture_redis(), channel());
     probe_up(&publisher, fixture_redis(), NULL);
     ck_assert(redis_conn_publish(publisher.conn, channel(), "a\0b\r\n", 5));
-    turn_until(&subscriber.messages, 1, 5000, "message");
+    turn_until(&subscriber.messages, 1, HANG_MS, "message");
     ck_assert_uint_eq(subscriber.length, 5);
     ck_assert_mem_eq(subscriber.bytes, "a\0b\r\n", 5);
     ck_assert(redis_conn_publish(publisher.conn, channel(), "", 0));
@@ -126,7 +126,7 @@ START_TEST(messages_arrive_as_they_are) {
     free(large);
     ck_assert(redis_conn_publish(publisher.conn, "another", "x", 1));
     ck_assert(redis_conn_publish(publisher.conn, channel(), "last", 4));
-    turn_until(&subscriber.messages, 4, 5000, "messages");
+    turn_until(&subscriber.messages, 4, HANG_MS, "messages");
     ck_assert_mem_eq(subscriber.bytes, "last", 4);
     probe_close(&publisher);
     probe_close(&subscriber);
@@ -141,7 +141,7 @@ START_TEST(idle_links_stay_up) {
     ck_assert_int_eq(subscriber.downs, 0);
     ck_assert_int_eq(publisher.downs, 0);
     ck_assert(redis_conn_publish(publisher.conn, channel(), "x", 1));
-    turn_until(&subscriber.messages, 1, 5000, "message");
+    turn_until(&subscriber.messages, 1, HANG_MS, "message");
     probe_close(&publisher);
     probe_close(&subscriber);
 }
@@ -154,17 +154,17 @@ START_TEST(server_away_for_a_while) {
     probe_up(&subscriber, url, channel());
     probe_up(&publisher, url, NULL);
     tcp_proxy_refuse(proxy);
-    turn_until(&subscriber.downs, 1, 5000, "on_down");
-    turn_until(&publisher.downs, 1, 5000, "on_down");
+    turn_until(&subscriber.downs, 1, HANG_MS, "on_down");
+    turn_until(&publisher.downs, 1, HANG_MS, "on_down");
     ck_assert(!redis_conn_is_up(publisher.conn));
     ck_assert(!redis_conn_publish(publisher.conn, channel(), "x", 1));
     loop_turn_for(&loop, 400); // some refused tries
     tcp_proxy_pass(proxy);
-    turn_until(&subscriber.ups, 2, 8000, "on_up");
-    turn_until(&publisher.ups, 2, 8000, "on_up");
+    turn_until(&subscriber.ups, 2, HANG_MS, "on_up");
+    turn_until(&publisher.ups, 2, HANG_MS, "on_up");
     ck_assert_int_eq(subscriber.downs, 1); // once an outage
     ck_assert(redis_conn_publish(publisher.conn, channel(), "x", 1));
-    turn_until(&subscriber.messages, 1, 5000, "message");
+    turn_until(&subscriber.messages, 1, HANG_MS, "message");
     probe_close(&publisher);
     probe_close(&subscriber);
     tcp_proxy_stop(proxy);
@@ -182,14 +182,14 @@ START_TEST(silent_link_is_dead_after_three_seconds) {
     for (int i = 0; i < 1000; i++)
         ck_assert(redis_conn_publish(publisher.conn, channel(), "x", 1));
     ck_assert(!redis_conn_publish(publisher.conn, channel(), "x", 1)); // bounded
-    turn_until(&subscriber.downs, 1, 4000, "on_down");
-    turn_until(&publisher.downs, 1, 4000, "on_down");
+    turn_until(&subscriber.downs, 1, HANG_MS, "on_down");
+    turn_until(&publisher.downs, 1, HANG_MS, "on_down");
     ck_assert_uint_ge(clock_ms() - start, 2700);
     ck_assert_int_eq(subscriber.down.code, ERROR_TIMEOUT);
     ck_assert_int_eq(publisher.down.code, ERROR_TIMEOUT);
     tcp_proxy_refuse(proxy);
     tcp_proxy_pass(proxy);
-    turn_until(&subscriber.ups, 2, 8000, "on_up");
+    turn_until(&subscriber.ups, 2, HANG_MS, "on_up");
     probe_close(&publisher);
     probe_close(&subscriber);
     tcp_proxy_stop(proxy);
@@ -202,7 +202,7 @@ START_TEST(silent_server_is_given_up) {
     tcp_proxy_silence(proxy);
     struct probe probe = {0};
     probe_start(&probe, url, channel());
-    turn_until(&probe.downs, 1, 6500, "on_down");
+    turn_until(&probe.downs, 1, HANG_MS, "on_down");
     ck_assert_int_eq(probe.down.code, ERROR_TIMEOUT);
     probe_close(&probe);
     tcp_proxy_stop(proxy);
@@ -215,7 +215,7 @@ static void assert_down(const char *url, enum error_code code, const char *text)
         struct probe probe = {0};
         probe_start(&probe, url, channels[i]);
         ck_assert_int_eq(probe.downs, 0); // never from inside
-        turn_until(&probe.downs, 1, 5000, url);
+        turn_until(&probe.downs, 1, HANG_MS, url);
         ck_assert_msg(probe.down.code == code && strstr(probe.down.text, text), "%s %s", url, probe.down.text);
         ck_assert_msg(!strstr(probe.down.text, "hunter") && !strstr(probe.down.text, "wrong"), "%s", probe.down.text);
         ck_assert_int_eq(probe.ups, 0);
@@ -248,9 +248,9 @@ START_TEST(password_opens) {
     assert_down(url, ERROR_AUTH, "refuses AUTH");
     assert_down(redis.url, ERROR_AUTH, "NOAUTH");
     redis_kill(&redis);
-    turn_until(&probe.downs, 1, 5000, "on_down");
+    turn_until(&probe.downs, 1, HANG_MS, "on_down");
     redis_start(&redis);
-    turn_until(&probe.ups, 2, 8000, "on_up");
+    turn_until(&probe.ups, 2, HANG_MS, "on_up");
     probe_close(&probe);
     redis_stop(&redis);
 }
@@ -295,7 +295,7 @@ START_TEST(reset_and_close_from_callbacks) {
     probe_up(&publisher, fixture_redis(), NULL);
     struct probe probe = {.on_up = reset_once};
     probe_start(&probe, fixture_redis(), channel());
-    turn_until(&probe.ups, 2, 5000, "on_up");
+    turn_until(&probe.ups, 2, HANG_MS, "on_up");
     ck_assert_int_eq(probe.downs, 1);
     probe_close(&probe);
 
@@ -303,7 +303,7 @@ START_TEST(reset_and_close_from_callbacks) {
     probe_up(&probe, fixture_redis(), channel());
     redis_conn_publish(publisher.conn, channel(), "1", 1);
     redis_conn_publish(publisher.conn, channel(), "2", 1); // may come with the first: it belongs to a link that is gone
-    turn_until(&probe.ups, 2, 5000, "on_up");
+    turn_until(&probe.ups, 2, HANG_MS, "on_up");
     ck_assert_int_eq(probe.messages, 1);
     probe_close(&probe);
 
@@ -311,16 +311,16 @@ START_TEST(reset_and_close_from_callbacks) {
     probe_up(&probe, fixture_redis(), channel());
     redis_conn_publish(publisher.conn, channel(), "1", 1);
     redis_conn_publish(publisher.conn, channel(), "2", 1);
-    turn_until(&probe.closed, 1, 5000, "on_closed");
+    turn_until(&probe.closed, 1, HANG_MS, "on_closed");
     ck_assert_int_eq(probe.messages, 1);
 
     probe = (struct probe){.on_up = close_now};
     probe_start(&probe, fixture_redis(), NULL);
-    turn_until(&probe.closed, 1, 5000, "on_closed");
+    turn_until(&probe.closed, 1, HANG_MS, "on_closed");
 
     probe = (struct probe){.on_down = close_now};
     probe_start(&probe, "redis://127.0.0.1:1", NULL);
-    turn_until(&probe.closed, 1, 5000, "on_closed");
+    turn_until(&probe.closed, 1, HANG_MS, "on_closed");
     ck_assert_int_eq(probe.downs, 1);
     probe_close(&publisher);
 }
@@ -391,27 +391,27 @@ START_TEST(tls_verifies_who_it_talks_to) {
     struct redis_conn_options options = good;
     options.arg = &subscriber;
     subscriber.conn = redis_conn_new(&loop, &options);
-    turn_until(&subscriber.ups, 1, 60000, "on_up of the subscriber");
+    turn_until(&subscriber.ups, 1, HANG_MS, "on_up of the subscriber");
     options.arg = &publisher;
     options.channel = NULL;
     publisher.conn = redis_conn_new(&loop, &options);
-    turn_until(&publisher.ups, 1, 60000, "on_up of the publisher");
+    turn_until(&publisher.ups, 1, HANG_MS, "on_up of the publisher");
     size_t length = 300000;
     char *large = calloc(1, length);
     ck_assert(redis_conn_publish(publisher.conn, channel(), large, length));
-    turn_until(&subscriber.messages, 1, 60000, "message");
+    turn_until(&subscriber.messages, 1, HANG_MS, "message");
     ck_assert_uint_eq(subscriber.length, length);
     free(large);
     options.arg = &stranger;
     options.ca_file = NULL; // signed by nobody that the system knows
     stranger.conn = redis_conn_new(&loop, &options);
-    turn_until(&stranger.downs, 1, 60000, "on_down without the authority");
+    turn_until(&stranger.downs, 1, HANG_MS, "on_down without the authority");
     ck_assert_msg(strstr(stranger.down.text, "certificate verify failed"), "%s", stranger.down.text);
     snprintf(url, sizeof url, "rediss://:hunter2@127.0.0.1:%d", port);
     options.arg = &other_name;
     options.ca_file = ca;
     other_name.conn = redis_conn_new(&loop, &options);
-    turn_until(&other_name.downs, 1, 60000, "on_down of another name");
+    turn_until(&other_name.downs, 1, HANG_MS, "on_down of another name");
     ck_assert_msg(strstr(other_name.down.text, "certificate verify failed"), "%s", other_name.down.text);
     ck_assert_int_eq(stranger.ups + other_name.ups, 0);
     probe_close(&subscriber);
@@ -501,7 +501,7 @@ START_TEST(a_hostile_redis_is_left) {
     snprintf(url, sizeof url, "redis://127.0.0.1:%d", ntohs(address.sin_port));
     struct probe probe = {0};
     probe_start(&probe, url, wrong_answers[_i].subscriber ? "own" : NULL);
-    turn_until(&probe.downs, 1, 60000, "on_down");
+    turn_until(&probe.downs, 1, HANG_MS, "on_down");
     ck_assert_msg(strstr(probe.down.text, "nobody asked for") || strstr(probe.down.text, "at once"), "%s",
                   probe.down.text);
     ck_assert_int_eq(probe.messages, 0);

@@ -154,7 +154,7 @@ START_TEST(rotation_keeps_the_old_secret_until_the_grace_ends) {
              second, first);
     ck_assert_str_eq(sql_text(conn, expected), "t");
     ck_assert_str_eq(sql_text(conn,
-                              "select ends_at between now() + interval '86390 s' and now() + interval '86410 s' from "
+                              "select ends_at between now() + interval '86300 s' and now() + interval '86401 s' from "
                               "rowbell.subscription_secrets('w') where ends_at is not null"),
                      "t");
     // A later rotation with a longer grace does not lengthen the first one's life; a shorter one ends both.

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_CLUSTERS = 8, MAX_CONNECTIONS = 16, DEADLINE_MS = 60000 };
+enum { MAX_CLUSTERS = 8, MAX_CONNECTIONS = 16 };
 
 struct cluster {
     int port;
@@ -36,8 +36,14 @@ static void become_postgres(void) {
     }
 }
 
+// ROWBELL_PG_BIN: the server of another version (dev/lib.sh). It may have come without clients.
 static const char *program_path(const char *program) {
     static char directory[256];
+    const char *chosen = getenv("ROWBELL_PG_BIN");
+    char *path = NULL;
+    if (chosen && asprintf(&path, "%s/%s", chosen, program) > 0 && access(path, X_OK) == 0)
+        return support_keep(path);
+    free(path);
     if (directory[0] == '\0') {
         FILE *pipe = popen("pg_config --bindir", "r");
         ck_assert_ptr_nonnull(pipe);
@@ -45,7 +51,6 @@ static const char *program_path(const char *program) {
         pclose(pipe);
         directory[strcspn(directory, "\n")] = '\0';
     }
-    char *path = NULL;
     ck_assert_int_gt(asprintf(&path, "%s/%s", directory, program), 0);
     return support_keep(path);
 }
@@ -77,7 +82,7 @@ static pid_t program_start(const char *log, char *const argv[], int death_signal
 }
 
 static void program_end(pid_t pid, const char *what, const char *log) {
-    int status = support_wait_child(pid, DEADLINE_MS, what);
+    int status = support_wait_child(pid, HANG_MS, what);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s failed; see %s", what, log);
 }
 #define RUN(cluster, ...) run((cluster), (char *const[]){__VA_ARGS__, NULL})
@@ -153,7 +158,7 @@ static char *url_of(const struct cluster *cluster) {
 
 static void wait_answers(struct cluster *cluster) {
     const char *url = url_of(cluster);
-    uint64_t end = support_now_ms() + DEADLINE_MS;
+    uint64_t end = support_now_ms() + HANG_MS;
     while (PQping(url) != PQPING_OK) {
         ck_assert_msg(support_now_ms() < end, "PostgreSQL on port %d does not answer; see %s/log", cluster->port,
                       cluster->directory);
@@ -209,19 +214,19 @@ void cluster_wait_caught_up(struct cluster *standby, struct cluster *primary) {
     char sql[200];
     snprintf(sql, sizeof sql, "select pg_last_wal_replay_lsn() >= '%s'",
              sql_text(connection(primary), "select pg_current_wal_flush_lsn()"));
-    sql_wait(connection(standby), DEADLINE_MS, sql);
+    sql_wait(connection(standby), HANG_MS, sql);
 }
 
 void cluster_detach(struct cluster *standby) {
     PGconn *conn = connection(standby);
     sql_run(conn, "alter system set primary_conninfo = ''");
     sql_run(conn, "select pg_reload_conf()");
-    sql_wait(conn, DEADLINE_MS, "select not exists (select from pg_stat_wal_receiver)");
+    sql_wait(conn, HANG_MS, "select not exists (select from pg_stat_wal_receiver)");
 }
 
 void cluster_promote(struct cluster *standby) {
     sql_run(connection(standby), "select pg_promote(true, 60)");
-    sql_wait(connection(standby), DEADLINE_MS, "select not pg_is_in_recovery()");
+    sql_wait(connection(standby), HANG_MS, "select not pg_is_in_recovery()");
 }
 
 static void server_stop(struct cluster *cluster, int signal) {
@@ -230,7 +235,7 @@ static void server_stop(struct cluster *cluster, int signal) {
     }
     cluster->connection_count = 0;
     kill(cluster->postmaster, signal);
-    support_wait_child(cluster->postmaster, DEADLINE_MS, "PostgreSQL");
+    support_wait_child(cluster->postmaster, HANG_MS, "PostgreSQL");
     cluster->postmaster = 0;
 }
 

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_DAEMONS = 256, MAX_ARGUMENTS = 64, RUN_DEADLINE_MS = 100000 };
+enum { MAX_DAEMONS = 256, MAX_ARGUMENTS = 64, RUN_DEADLINE_MS = 5 * HANG_MS };
 
 static struct daemon *daemons[MAX_DAEMONS];
 static char *log_paths[MAX_DAEMONS];
@@ -153,7 +153,7 @@ void daemon_wait_log(struct daemon *daemon, const char *text, unsigned deadline_
 int daemon_log_port(struct daemon *daemon, const char *key) {
     char *pattern = NULL;
     ck_assert_int_gt(asprintf(&pattern, " %s=", key), 0);
-    daemon_wait_log(daemon, pattern, 10000);
+    daemon_wait_log(daemon, pattern, HANG_MS);
     const char *value = strstr(daemon->log, pattern) + strlen(pattern);
     size_t length = strcspn(value, " \n");
     while (length == 0 || (value[length] != ' ' && value[length] != '\n')) { // half a line was read

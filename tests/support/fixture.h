@@ -3,6 +3,10 @@
 // `dev/test` starts one PostgreSQL and one Redis and sets ROWBELL_TEST_PG (a superuser URL without a database name),
 // ROWBELL_TEST_REDIS (redis://...) and ROWBELL_TEST_BIN (the build directory). Every function fails the test
 // (ck_abort_msg) when it cannot do what it says.
+//
+// Suites that install, publish or change anything run three times (tests/meson.build): as a superuser, as a login that
+// owns its databases and is nothing more (the shape of hosted PostgreSQL), and as such a login on a server without
+// roles of ours, with `migrate --no-roles`. What needs a superuser there is done by fixture_admin.
 #pragma once
 #include <check.h>
 #include <libpq-fe.h>
@@ -10,13 +14,19 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+// How long anything is waited for. It ends what hangs and tests nothing: on a slow machine everything takes its time.
+enum { HANG_MS = 60000 };
+
 // A database cloned from the migrated template; dropped by fixture_close. Returns a URL (owned by the fixture).
 const char *fixture_database(void);
 const char *fixture_empty_database(void); // not migrated
 const char *fixture_redis(void); // a database number of its own is not enough for pub/sub: channels are by installation
-PGconn *fixture_connect(void);   // blocking, superuser, on the newest fixture_database; closed by fixture_close
+PGconn *fixture_connect(void);   // blocking, on the newest fixture_database, whose owner it is; closed by fixture_close
+PGconn *fixture_admin(void);     // the same as a superuser, whoever owns the database
+bool fixture_is_superuser(void); // fixture_connect is one
+bool fixture_has_roles(void);    // false: the schema was made with --no-roles
 // A URL of the newest fixture_database for a login of its own that has this role's rights and no others
-// ("rowbell_relay").
+// ("rowbell_relay"). Without roles these rights are granted to it by hand.
 const char *fixture_login(const char *role);
 void fixture_close(void); // teardown: kills daemons, closes connections, drops databases
 
@@ -59,8 +69,9 @@ struct receiver *receiver_start(void);
 const char *receiver_url(const struct receiver *receiver); // "http://127.0.0.1:PORT"
 // What the next requests are answered: status, extra header lines (CRLF) or NULL, delay. Repeats until changed.
 void receiver_answer(struct receiver *receiver, int status, const char *headers, unsigned delay_ms);
-// Requests whose path or body holds text are answered after this delay instead; "" ends it.
-void receiver_delay_some(struct receiver *receiver, const char *text, unsigned delay_ms);
+// Requests from now on whose path or body holds text ("": all) wait for their answer until receiver_release.
+void receiver_hold(struct receiver *receiver, const char *text);
+void receiver_release(struct receiver *receiver);
 int receiver_count(struct receiver *receiver);
 void receiver_wait(struct receiver *receiver, int count, unsigned deadline_ms);
 struct received receiver_get(struct receiver *receiver, int index); // views, valid until fixture_close
@@ -80,7 +91,8 @@ const char *sse_bytes(struct sse_client *client); // drains what is there
 bool sse_closed(struct sse_client *client);
 void sse_close(struct sse_client *client);
 
-// A test case of the suite, with fixture_close as its teardown; a test that runs longer than timeout_s has failed.
+// A test case of the suite, with fixture_close as its teardown. A test that runs longer than timeout_s, or than ten
+// minutes where that is more, hangs.
 // Add tests with tcase_add_test. CK_RUN_CASE=name runs one case.
 TCase *suite_case(Suite *suite, const char *name, double timeout_s);
 

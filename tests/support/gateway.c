@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SOON_MS = 30000 };
-
 struct gateway gateway_start(const char *const *arguments) {
     const char *all[40] = {"--listen", "127.0.0.1:0"};
     bool auth = false;
@@ -19,7 +17,7 @@ struct gateway gateway_start(const char *const *arguments) {
         all[count++] = "none";
     }
     struct gateway gateway = {.daemon = daemon_start("rowbell-gateway", all)};
-    daemon_wait_log(gateway.daemon, "stream_ready", SOON_MS);
+    daemon_wait_log(gateway.daemon, "stream_ready", HANG_MS);
     gateway.port = daemon_log_port(gateway.daemon, "listen");
     gateway.admin_port = daemon_log_port(gateway.daemon, "admin");
     return gateway;
@@ -38,5 +36,5 @@ double gateway_metric(const struct gateway *gateway, const char *name) {
 
 void gateway_kill(struct gateway *gateway) {
     daemon_signal(gateway->daemon, SIGKILL);
-    daemon_wait_exit(gateway->daemon, SOON_MS);
+    daemon_wait_exit(gateway->daemon, HANG_MS);
 }

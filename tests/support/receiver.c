@@ -1,5 +1,5 @@
 // A real HTTP/1.1 receiver: one thread, one poll(), any number of keep-alive connections. A request is recorded when
-// its body is complete; its answer is written when its delay has passed.
+// its body is complete; its answer is written when its delay has passed and nothing holds it.
 #include "tests/support/fixture.h"
 #include "tests/support/support.h"
 #include <arpa/inet.h>
@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ struct connection {
     size_t length;
     char *answer; // NULL: no request waits for one
     uint64_t answer_at_ms;
+    int hold; // the number of the hold that it waits in; 0: none
 };
 
 struct receiver {
@@ -34,12 +36,14 @@ struct receiver {
     int status;
     char *headers;
     unsigned delay_ms;
-    char slow_text[64]; // requests whose path or body holds it are answered after slow_delay_ms instead; "": none
-    unsigned slow_delay_ms;
+    bool holding;
+    char hold_text[64];
+    int holds, released; // so many were begun; those up to this number are over
     int accepted;
 
     int listen_fd;
     int stop_pipe[2];
+    int wake; // an eventfd: what the thread waits for has changed
     char url[64];
     struct connection connections[MAX_CONNECTIONS]; // the thread's own
     int connection_count;
@@ -104,9 +108,10 @@ static void answer_prepare(struct receiver *receiver, struct connection *connect
     const char *extra = receiver->headers == NULL ? "" : receiver->headers;
     if (asprintf(&connection->answer, "HTTP/1.1 %d Test\r\n%sContent-Length: 2\r\n\r\nok", receiver->status, extra) < 0)
         abort();
-    const char *text = receiver->slow_text;
-    bool slow = *text != '\0' && (strstr(request->path, text) != NULL || strstr(request->body, text) != NULL);
-    connection->answer_at_ms = support_now_ms() + (slow ? receiver->slow_delay_ms : receiver->delay_ms);
+    const char *text = receiver->hold_text;
+    bool held = receiver->holding && (strstr(request->path, text) != NULL || strstr(request->body, text) != NULL);
+    connection->hold = held ? receiver->holds : 0;
+    connection->answer_at_ms = support_now_ms() + receiver->delay_ms;
 }
 
 // Takes one complete request off the connection's bytes; false when there is none yet.
@@ -181,13 +186,18 @@ static bool connection_answer(struct receiver *receiver, struct connection *conn
     return sent;
 }
 
+static bool is_held(struct receiver *receiver, const struct connection *connection) {
+    pthread_mutex_lock(&receiver->lock);
+    bool held = connection->hold > receiver->released;
+    pthread_mutex_unlock(&receiver->lock);
+    return held;
+}
+
 // False: the connection is over.
-static bool connection_turn(struct receiver *receiver, struct connection *connection, bool readable) {
-    if (readable && !connection_read(connection))
-        return false;
+static bool connection_turn(struct receiver *receiver, struct connection *connection) {
     for (;;) {
         if (connection->answer != NULL) {
-            if (connection->answer_at_ms > support_now_ms())
+            if (connection->answer_at_ms > support_now_ms() || is_held(receiver, connection))
                 return true;
             if (!connection_answer(receiver, connection))
                 return false;
@@ -197,12 +207,12 @@ static bool connection_turn(struct receiver *receiver, struct connection *connec
     }
 }
 
-static int next_timeout_ms(const struct receiver *receiver) {
+static int next_timeout_ms(struct receiver *receiver) {
     int timeout_ms = -1;
     uint64_t now = support_now_ms();
     for (int i = 0; i < receiver->connection_count; i++) {
         const struct connection *connection = &receiver->connections[i];
-        if (connection->answer == NULL)
+        if (connection->answer == NULL || is_held(receiver, connection))
             continue;
         int wait_ms = connection->answer_at_ms > now ? (int)(connection->answer_at_ms - now) : 0;
         if (timeout_ms < 0 || wait_ms < timeout_ms)
@@ -213,21 +223,30 @@ static int next_timeout_ms(const struct receiver *receiver) {
 
 static void *receiver_run(void *arg) {
     struct receiver *receiver = arg;
-    struct pollfd fds[MAX_CONNECTIONS + 2];
+    enum { FIRST = 3 };
+    struct pollfd fds[MAX_CONNECTIONS + FIRST];
     for (;;) {
         fds[0] = (struct pollfd){.fd = receiver->stop_pipe[0], .events = POLLIN};
         fds[1] = (struct pollfd){.fd = receiver->listen_fd,
                                  .events = receiver->connection_count < MAX_CONNECTIONS ? POLLIN : 0};
+        fds[2] = (struct pollfd){.fd = receiver->wake, .events = POLLIN};
         int polled = receiver->connection_count;
         for (int i = 0; i < polled; i++)
-            fds[i + 2] = (struct pollfd){.fd = receiver->connections[i].fd, .events = POLLIN};
-        poll(fds, (nfds_t)polled + 2, next_timeout_ms(receiver));
+            fds[i + FIRST] = (struct pollfd){.fd = receiver->connections[i].fd, .events = POLLIN};
+        poll(fds, (nfds_t)polled + FIRST, next_timeout_ms(receiver));
         if (fds[0].revents != 0)
             break;
-        for (int i = polled - 1; i >= 0; i--) { // downwards: a drop moves the last one here
-            if (!connection_turn(receiver, &receiver->connections[i], fds[i + 2].revents != 0))
+        eventfd_t woken;
+        if (fds[2].revents != 0)
+            eventfd_read(receiver->wake, &woken);
+        // Downwards: a drop moves the last one here. Whoever is gone goes first: what a killed client had in flight
+        // does not count beside the requests of the next.
+        for (int i = polled - 1; i >= 0; i--)
+            if (fds[i + FIRST].revents != 0 && !connection_read(&receiver->connections[i]))
                 connection_drop(receiver, i);
-        }
+        for (int i = receiver->connection_count - 1; i >= 0; i--)
+            if (!connection_turn(receiver, &receiver->connections[i]))
+                connection_drop(receiver, i);
         if (fds[1].revents != 0) {
             int fd = accept4(receiver->listen_fd, NULL, NULL, SOCK_CLOEXEC);
             if (fd >= 0) {
@@ -256,6 +275,8 @@ struct receiver *receiver_start(void) {
     ck_assert_int_eq(getsockname(receiver->listen_fd, (struct sockaddr *)&address, &size), 0);
     snprintf(receiver->url, sizeof(receiver->url), "http://127.0.0.1:%d", ntohs(address.sin_port));
     ck_assert_int_eq(pipe2(receiver->stop_pipe, O_CLOEXEC), 0);
+    receiver->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ck_assert_int_ge(receiver->wake, 0);
     pthread_mutex_init(&receiver->lock, NULL);
     ck_assert_int_eq(pthread_create(&receiver->thread, NULL, receiver_run, receiver), 0);
     receivers[receiver_total++] = receiver;
@@ -275,11 +296,20 @@ void receiver_answer(struct receiver *receiver, int status, const char *headers,
     pthread_mutex_unlock(&receiver->lock);
 }
 
-void receiver_delay_some(struct receiver *receiver, const char *text, unsigned delay_ms) {
+void receiver_hold(struct receiver *receiver, const char *text) {
     pthread_mutex_lock(&receiver->lock);
-    snprintf(receiver->slow_text, sizeof(receiver->slow_text), "%s", text);
-    receiver->slow_delay_ms = delay_ms;
+    snprintf(receiver->hold_text, sizeof(receiver->hold_text), "%s", text);
+    receiver->holding = true;
+    receiver->holds++;
     pthread_mutex_unlock(&receiver->lock);
+}
+
+void receiver_release(struct receiver *receiver) {
+    pthread_mutex_lock(&receiver->lock);
+    receiver->holding = false;
+    receiver->released = receiver->holds;
+    pthread_mutex_unlock(&receiver->lock);
+    eventfd_write(receiver->wake, 1);
 }
 
 static int read_int(struct receiver *receiver, const int *field) {
@@ -327,6 +357,7 @@ void support_stop_receivers(void) {
         close(receiver->stop_pipe[1]);
         pthread_join(receiver->thread, NULL);
         close(receiver->stop_pipe[0]);
+        close(receiver->wake);
         close(receiver->listen_fd);
         for (int r = 0; r < receiver->count; r++) {
             free(receiver->requests[r].path);

@@ -10,8 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { DEADLINE_MS = 30000 };
-static const struct timeval deadline = {.tv_sec = DEADLINE_MS / 1000};
+static const struct timeval deadline = {.tv_sec = HANG_MS / 1000};
 
 void redis_start(struct redis *redis) {
     char port[16];
@@ -32,7 +31,7 @@ void redis_start(struct redis *redis) {
         }
         _exit(127);
     }
-    uint64_t end = support_now_ms() + DEADLINE_MS;
+    uint64_t end = support_now_ms() + HANG_MS;
     for (;;) {
         redisFree(redis->context);
         redis->context = redisConnectWithTimeout("127.0.0.1", redis->port, deadline);

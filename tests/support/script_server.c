@@ -50,6 +50,15 @@ static void on_last_written(uv_write_t *write, int status) {
     peer_close(peer);
 }
 
+static void on_last_written_reset(uv_write_t *write, int status) {
+    struct peer *peer = write->data;
+    struct linger at_once = {.l_onoff = 1};
+    uv_os_fd_t fd;
+    ck_assert_int_eq(uv_fileno((uv_handle_t *)&peer->stream, &fd), 0);
+    ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+    on_last_written(write, status);
+}
+
 static void peer_write(struct peer *peer, const char *bytes, size_t length, uv_write_cb written) {
     uv_write_t *write = malloc(sizeof *write);
     write->data = peer;
@@ -66,6 +75,7 @@ static void answer(struct peer *peer) {
     const struct script *script = &peer->server->script;
     uv_write_cb written = script->then == THEN_FLOOD   ? on_flooded
                           : script->then == THEN_CLOSE ? on_last_written
+                          : script->then == THEN_RESET ? on_last_written_reset
                                                        : on_written;
     if (script->answer)
         peer_write(peer, script->answer, script->length ? script->length : strlen(script->answer), written);

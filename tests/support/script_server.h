@@ -8,6 +8,7 @@
 enum script_then {
     THEN_KEEP,  // the connection waits for the next request
     THEN_CLOSE, // FIN
+    THEN_RESET, // RST
     THEN_DRIP,  // one byte every 20 ms
     THEN_FLOOD, // 16 KiB chunks for as long as they are taken
 };

@@ -132,13 +132,15 @@ static struct answer complain(struct search_fake *fake, int status, const char *
                  text, text);
 }
 
-static json_object *parse(const char *text, size_t length) { // strict: one document and nothing else
+// One document and nothing else; strict, except with json-c 0.18, which then refuses every character beyond ASCII.
+static json_object *parse(const char *text, size_t length) {
     json_tokener *tokener = json_tokener_new();
-    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT);
+    if (JSON_C_MAJOR_VERSION > 0 || JSON_C_MINOR_VERSION != 18)
+        json_tokener_set_flags(tokener, JSON_TOKENER_STRICT);
     json_object *object = json_tokener_parse_ex(tokener, text, (int)length);
     if (json_tokener_get_error(tokener) == json_tokener_continue)
         object = json_tokener_parse_ex(tokener, "", 1);
-    if (json_tokener_get_error(tokener) != json_tokener_success) {
+    if (json_tokener_get_error(tokener) != json_tokener_success || json_tokener_get_parse_end(tokener) < length) {
         json_object_put(object);
         object = NULL;
     }

@@ -116,7 +116,7 @@ int http_get(const char *url, const char **ret_body) {
     curl_easy_setopt(easy, CURLOPT_URL, url);
     curl_easy_setopt(easy, CURLOPT_PROXY, "");
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, 10000L);
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)HANG_MS);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, body_append);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, &body);
     CURLcode code = curl_easy_perform(easy);

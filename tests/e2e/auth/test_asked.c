@@ -7,18 +7,14 @@
 
 // ---- callout ----
 
-static struct gateway callout_gateway(const char *const *extra) {
-    const char *arguments[30] = {
-        "--auth", "callout", "--callout-url", app_start("/rowbell/auth?x=1"), "--callout-timeout", "500ms"};
-    for (size_t i = 0; extra && extra[i]; i++) {
-        arguments[6 + i] = extra[i];
-    }
+static struct gateway callout_gateway(const char *timeout) {
+    const char *url = app_start("/rowbell/auth?x=1");
     fresh_database();
-    return gateway_told_all(arguments);
+    return gateway_told_all(WITH("--auth", "callout", "--callout-url", url, "--callout-timeout", timeout));
 }
 
 START_TEST(the_application_admits) {
-    struct gateway gateway = callout_gateway(NULL);
+    struct gateway gateway = callout_gateway("60s");
     app_answer(200, "{\"scopes\":[\"acme\",\"*\"],\"tables\":[\"posts\",\"tags\"],\"expires_in\":300,\"more\":{}}");
     struct sse_client *client =
         open_as(&gateway, "/events?table=posts&table=users",
@@ -49,7 +45,7 @@ START_TEST(the_application_admits) {
 END_TEST
 
 START_TEST(the_application_refuses_or_fails) {
-    struct gateway gateway = callout_gateway(NULL);
+    struct gateway gateway = callout_gateway("60s");
     app_answer(401, "{\"scopes\":[\"acme\"]}");
     ck_assert_int_eq(status_of(open_as(&gateway, "/events", "X: y\r\n")), 401);
     app_answer(403, "");
@@ -73,7 +69,6 @@ START_TEST(the_application_refuses_or_fails) {
         {200, "{\"scopes\":[\"acme\"],\"expires_in\":0}"},
         {200, "{\"scopes\":[\"acme\"],\"expires_in\":-1}"},
         {200, "{\"scopes\":[\"acme\"],\"expires_in\":\"300\"}"},
-        {0, ""}, // no answer
     };
     for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
         app_answer(failures[i].status, failures[i].body);
@@ -91,12 +86,20 @@ START_TEST(the_application_refuses_or_fails) {
 }
 END_TEST
 
+START_TEST(an_application_that_is_silent_is_not_waited_for_for_ever) {
+    struct gateway gateway = callout_gateway("500ms");
+    app_answer(0, "");
+    check_come_again(open_as(&gateway, "/events", "X: y\r\n"));
+    app_stop();
+}
+END_TEST
+
 START_TEST(what_the_application_admits_ends) {
-    struct gateway gateway = callout_gateway(NULL);
+    struct gateway gateway = callout_gateway("60s");
     app_answer(200, "{\"scopes\":[\"acme\"],\"expires_in\":1}");
     struct sse_client *client = open_as(&gateway, "/events", "X: y\r\n");
     ck_assert_int_eq(status_of(client), 200);
-    wait_closed(client, 5000);
+    wait_closed(client, HANG_MS);
     ck_assert(has(client, "retry: "));
     app_answer(401, "");
     ck_assert_int_eq(status_of(open_as(&gateway, "/events", "Last-Event-ID: 1\r\n")), 401);
@@ -105,7 +108,7 @@ START_TEST(what_the_application_admits_ends) {
 END_TEST
 
 START_TEST(a_gateway_ends_in_time_while_the_application_is_silent) {
-    struct gateway gateway = callout_gateway(WITH("--callout-timeout", "60s"));
+    struct gateway gateway = callout_gateway("60s");
     app_answer(0, "");
     struct sse_client *client = open_as(&gateway, "/events", "X: y\r\n");
     uint64_t end = clock_ms() + SOON_MS;
@@ -113,7 +116,7 @@ START_TEST(a_gateway_ends_in_time_while_the_application_is_silent) {
         ck_assert_uint_lt(clock_ms(), end);
     }
     daemon_signal(gateway.daemon, SIGTERM);
-    ck_assert_int_eq(daemon_wait_exit(gateway.daemon, 5000), 0);
+    ck_assert_int_eq(daemon_wait_exit(gateway.daemon, HANG_MS), 0);
     check_come_again(client);
     app_stop();
 }
@@ -160,6 +163,7 @@ void asked_tests(Suite *suite) {
     TCase *callout = suite_case(suite, "callout", 60);
     tcase_add_test(callout, the_application_admits);
     tcase_add_test(callout, the_application_refuses_or_fails);
+    tcase_add_test(callout, an_application_that_is_silent_is_not_waited_for_for_ever);
     tcase_add_test(callout, what_the_application_admits_ends);
     tcase_add_test(callout, a_gateway_ends_in_time_while_the_application_is_silent);
     TCase *header = suite_case(suite, "header", 60);

@@ -194,14 +194,25 @@ END_TEST
 // Field failure 7.
 START_TEST(an_expired_credential_ends_the_stream_and_is_401_afterwards) {
     struct gateway gateway = jwt_gateway(WITH("--jwt-leeway", "0s", "--retry", "100ms"));
-    const char *token = token_hs256("[\"acme\"]", 2);
     struct sse_client *lasting =
         open_as(&gateway, "/events", "Authorization: Bearer %s\r\n", token_hs256("[\"acme\"]", 600));
-    struct sse_client *client = open_as(&gateway, "/events", "Authorization: Bearer %s\r\n", token);
-    ck_assert_int_eq(status_of(client), 200);
-    int64_t seen = append("'acme'", "posts", "before-", 1);
-    sse_wait(client, "before-0", SOON_MS);
-    wait_closed(client, 5000);
+    struct sse_client *client;
+    const char *token;
+    int64_t seen;
+    // Until one lasts for long enough to see an event, wherever this runs.
+    for (int64_t lasts_s = 2;; lasts_s *= 2) {
+        token = token_hs256("[\"acme\"]", lasts_s);
+        client = open_as(&gateway, "/events", "Authorization: Bearer %s\r\n", token);
+        if (status_of(client) != 200) {
+            continue;
+        }
+        sse_wait(lasting, "\nid: ", SOON_MS);
+        seen = append("'acme'", "posts", "before-", 1);
+        wait_closed(client, HANG_MS);
+        if (has(client, "before-0")) {
+            break;
+        }
+    }
     ck_assert(!sse_closed(lasting));
     append("'acme'", "posts", "after-", 1);
     ck_assert_int_eq(status_of(open_as(&gateway, "/events",
@@ -211,7 +222,7 @@ START_TEST(an_expired_credential_ends_the_stream_and_is_401_afterwards) {
     client = open_as(&gateway, "/events", "Last-Event-ID: %" PRId64 "\r\nAuthorization: Bearer %s\r\n", seen,
                      token_hs256("[\"acme\"]", 600));
     sse_wait(client, "after-0", SOON_MS);
-    ck_assert(gateway_metric(&gateway, "rowbell_stream_disconnects_total{reason=\"grant_ended\"}") == 1);
+    ck_assert(gateway_metric(&gateway, "rowbell_stream_disconnects_total{reason=\"grant_ended\"}") >= 1);
 }
 END_TEST
 
@@ -220,7 +231,7 @@ START_TEST(a_stream_has_a_greatest_age) {
     struct sse_client *client =
         open_as(&gateway, "/events", "Authorization: Bearer %s\r\n", token_hs256("[\"acme\"]", 600));
     ck_assert_int_eq(status_of(client), 200);
-    wait_closed(client, 5000);
+    wait_closed(client, HANG_MS);
     ck_assert_int_eq(
         status_of(open_as(&gateway, "/events", "Authorization: Bearer %s\r\n", token_hs256("[\"acme\"]", 600))), 200);
 }
@@ -251,8 +262,9 @@ START_TEST(rotated_keys_are_followed) {
         open_as(&gateway, "/events", "Authorization: Bearer %s\r\n", token_eddsa(second, "second", "[\"acme\"]")),
         "acme", "globex");
     ck_assert_int_eq(atomic_load(&app.count), 2);
-    // The old one is gone with its key; kids that nobody knows cost one reading, however many they are.
+    // The old one is gone with its key; kids that nobody knows cost one reading in a while, however many they are.
     struct sse_client *clients[30];
+    uint64_t began_ms = clock_ms();
     for (int i = 0; i < 30; i++) {
         char kid[20];
         snprintf(kid, sizeof kid, "kid-%d", i);
@@ -262,7 +274,7 @@ START_TEST(rotated_keys_are_followed) {
     for (int i = 0; i < 30; i++) {
         ck_assert_int_eq(status_of(clients[i]), 401);
     }
-    ck_assert_int_le(atomic_load(&app.count), 4);
+    ck_assert_uint_le(atomic_load(&app.count), 4 + (clock_ms() - began_ms) / 5000); // at most one each five seconds
     // The server is down: known keys work, and what cannot be known is told to come again.
     app_stop();
     ck_assert_int_eq(status_of(open_as(&gateway, "/events", "Authorization: Bearer %s\r\n",

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SOON_MS = 10000 };
+enum { SOON_MS = HANG_MS };
 
 #define SECRET "a secret of forty characters, not fewer!"
 

@@ -18,7 +18,7 @@ static char answer[262144], answer_head[4096];
 
 static void start(const char *const *arguments) {
     console = daemon_start("rowbell", arguments);
-    daemon_wait_log(console, "\n", 20000);
+    daemon_wait_log(console, "\n", HANG_MS);
     const char *path = strchr(console->log + strlen("http://"), '/'), *token = strstr(console->log, "#token=");
     ck_assert_ptr_nonnull(path);
     snprintf(address, sizeof(address), "%.*s", (int)(path - console->log), console->log);
@@ -97,7 +97,7 @@ START_TEST(test_console_runs_commands) {
     expect_run("{\"command\":\"requeue events\",\"options\":{\"id\":\"2\"}}", 200);
     ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.events where poisoned_at is not null"), 0);
     daemon_signal(console, SIGTERM);
-    ck_assert_int_eq(daemon_wait_exit(console, 20000), 0);
+    ck_assert_int_eq(daemon_wait_exit(console, HANG_MS), 0);
 }
 END_TEST
 
@@ -270,12 +270,12 @@ START_TEST(test_console_bounds_what_runs) {
     sql_run(other, "begin; lock table rowbell.events in access exclusive mode");
     for (size_t i = 0; i < 6; i++)
         handles[i] = send_request("{\"command\":\"event list\"}");
-    sql_wait(conn, 60000, "select (" WAITING ") = 6");
+    sql_wait(conn, HANG_MS, "select (" WAITING ") = 6");
     expect_run("{\"command\":\"doctor\"}", 503);
     expect_json("j ->> 'error' like 'too many commands are running%'");
     for (size_t i = 6; i < 8; i++)
         handles[i] = send_request("{\"command\":\"requeue events\",\"options\":{\"all\":true}}");
-    sql_wait(conn, 60000, "select (" WAITING ") = 8");
+    sql_wait(conn, HANG_MS, "select (" WAITING ") = 8");
     expect_run("{\"command\":\"subscription pause\",\"arguments\":[\"a\"]}", 503);
     sql_run(other, "rollback");
     for (size_t i = 0; i < 8; i++) {
@@ -293,12 +293,12 @@ START_TEST(test_console_ends_with_what_runs) {
     PGconn *other = fixture_connect();
     sql_run(other, "begin; lock table rowbell.events in access exclusive mode");
     int handle = send_request("{\"command\":\"event list\"}");
-    sql_wait(conn, 60000, WAITING);
+    sql_wait(conn, HANG_MS, WAITING);
     daemon_signal(console, SIGINT);
     read_answer(handle);
     expect_text(answer, "HTTP/1.1 503 ");
     expect_text(answer, "the console ends");
-    ck_assert_int_eq(daemon_wait_exit(console, 20000), 0);
+    ck_assert_int_eq(daemon_wait_exit(console, HANG_MS), 0);
     sql_run(other, "rollback");
 }
 END_TEST

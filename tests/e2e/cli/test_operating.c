@@ -22,11 +22,11 @@ END_TEST
 START_TEST(test_status_watch) {
     set_up();
     struct daemon *status = daemon_start("rowbell", (const char *const[]){"status", "--watch", "--json", NULL});
-    daemon_wait_log(status, "\"events_pending\":0", 10000);
+    daemon_wait_log(status, "\"events_pending\":0", HANG_MS);
     sql_run(conn, "select rowbell.declare_type('a.b'); select rowbell.record('a.b', 's')");
-    daemon_wait_log(status, "\"events_pending\":1", 10000);
+    daemon_wait_log(status, "\"events_pending\":1", HANG_MS);
     daemon_signal(status, SIGINT);
-    ck_assert_int_eq(daemon_wait_exit(status, 10000), 128 + SIGINT);
+    ck_assert_int_eq(daemon_wait_exit(status, HANG_MS), 128 + SIGINT);
 }
 END_TEST
 
@@ -69,8 +69,8 @@ START_TEST(test_doctor) {
         conn,
         "delete from rowbell.published where name = 'k'; select rowbell.set_wake('poll'); delete from rowbell.events; "
         "delete from rowbell.events_set_aside");
-    daemon_wait_log(daemon_start("rowbell-relay", (const char *const[]){NULL}), "relay_started", 10000);
-    daemon_wait_log(daemon_start("rowbell-dispatcher", (const char *const[]){NULL}), "dispatcher_started", 10000);
+    daemon_wait_log(daemon_start("rowbell-relay", (const char *const[]){NULL}), "relay_started", HANG_MS);
+    daemon_wait_log(daemon_start("rowbell-dispatcher", (const char *const[]){NULL}), "dispatcher_started", HANG_MS);
     expect_status(RUN("doctor"), 0);
     ck_assert_str_eq(out, "nothing is wrong\n");
 }
@@ -87,9 +87,9 @@ static pid_t child_of(const struct daemon *daemon, const char *name) {
 static struct daemon *start_dev(void) {
     static const char *const arguments[] = {"dev", "--listen", "127.0.0.1:0", NULL};
     struct daemon *daemon = daemon_start("rowbell", arguments);
-    daemon_wait_log(daemon, "event=relay_started", 10000);
-    daemon_wait_log(daemon, "event=dispatcher_started", 10000);
-    daemon_wait_log(daemon, "event=gateway_started", 10000);
+    daemon_wait_log(daemon, "event=relay_started", HANG_MS);
+    daemon_wait_log(daemon, "event=dispatcher_started", HANG_MS);
+    daemon_wait_log(daemon, "event=gateway_started", HANG_MS);
     return daemon;
 }
 
@@ -118,11 +118,11 @@ START_TEST(test_dev_runs_all_and_stops_all) {
     add_endpoint("w", receiver_url(receiver));
     struct daemon *daemon = start_dev();
     sql_run(conn, "insert into posts values ('p1', 't1', 'x')");
-    receiver_wait(receiver, 1, 10000); // through relay and dispatcher, to this machine
-    sql_wait(conn, 10000, "select count(*) > 1 from rowbell.stream_log");
+    receiver_wait(receiver, 1, HANG_MS); // through relay and dispatcher, to this machine
+    sql_wait(conn, HANG_MS, "select count(*) > 1 from rowbell.stream_log");
     pid_t children[] = {child_of(daemon, "relay"), child_of(daemon, "dispatcher"), child_of(daemon, "gateway")};
     daemon_signal(daemon, SIGINT);
-    ck_assert_int_eq(daemon_wait_exit(daemon, 20000), 0);
+    ck_assert_int_eq(daemon_wait_exit(daemon, HANG_MS), 0);
     ck_assert(are_gone(children));
 }
 END_TEST
@@ -132,15 +132,15 @@ START_TEST(test_dev_ends_with_any_of_its_children) {
     struct daemon *daemon = start_dev();
     pid_t children[] = {child_of(daemon, "relay"), child_of(daemon, "dispatcher"), child_of(daemon, "gateway")};
     kill(children[1], SIGKILL);
-    ck_assert_int_eq(daemon_wait_exit(daemon, 20000), 1);
+    ck_assert_int_eq(daemon_wait_exit(daemon, HANG_MS), 1);
     expect_text(daemon->log, "rowbell-dispatcher ended with signal 9, so the others were stopped");
     ck_assert(are_gone(children));
 
     daemon = start_dev(); // killed itself, it takes them along
     pid_t others[] = {child_of(daemon, "relay"), child_of(daemon, "dispatcher"), child_of(daemon, "gateway")};
     daemon_signal(daemon, SIGKILL);
-    daemon_wait_exit(daemon, 5000);
-    wait_for(are_gone, others, 20000, "the children to end");
+    daemon_wait_exit(daemon, HANG_MS);
+    wait_for(are_gone, others, HANG_MS, "the children to end");
     expect_status(RUN("dev", "--database-url", "postgres://nobody@127.0.0.1:1/x"), 3);
 }
 END_TEST

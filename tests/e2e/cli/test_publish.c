@@ -42,21 +42,24 @@ START_TEST(test_publish_names) {
 }
 END_TEST
 
+static void give_posts_to(const char *url) {
+    PGconn *login = PQconnectdb(url);
+    char sql[200];
+    snprintf(sql, sizeof sql, "alter table posts owner to %s", PQuser(login));
+    PQfinish(login);
+    sql_run(fixture_admin(), sql);
+}
+
 // A least-privileged owner of a table may publish it and sees no table of ours.
 START_TEST(test_publish_by_the_tables_owner) {
     set_up();
-    const char *base = sql_text(conn, "select current_database()");
-    char sql[300], url[1000];
-    snprintf(sql, sizeof(sql), "create role writer_%s login password 'plain'; alter table posts owner to writer_%s",
-             base, base);
-    sql_run(conn, sql);
-    snprintf(url, sizeof(url), "%s%cuser=writer_%s&password=plain", database_url,
-             strchr(database_url, '?') != NULL ? '&' : '?', base);
     // Owning the table is not enough.
+    const char *url = fixture_login("pg_signal_backend");
+    give_posts_to(url);
     expect_status(RUN("publish", "posts", "--database-url", url), 1);
     expect_text(err, "a member of rowbell_publish");
-    snprintf(sql, sizeof(sql), "grant rowbell_publish to writer_%s", base);
-    sql_run(conn, sql);
+    url = fixture_login("rowbell_publish");
+    give_posts_to(url);
     expect_status(RUN("publish", "posts", "--database-url", url), 0);
     expect_text(out, "every change of public.posts is captured from now on\n");
     expect_status(RUN("publish", "posts", "--json", "--database-url", url), 0);
@@ -66,10 +69,27 @@ START_TEST(test_publish_by_the_tables_owner) {
     sql_run(conn, "create table others (id int primary key)");
     expect_status(RUN("publish", "others", "--database-url", url), 1);
     expect_text(err, "must be owner of table public.others");
-    snprintf(sql, sizeof(sql),
-             "reassign owned by writer_%s to current_user; drop owned by writer_%s; drop role writer_%s", base, base,
-             base);
-    sql_run(conn, sql);
+}
+END_TEST
+
+// A transaction that has written holds it up; others write on meanwhile.
+START_TEST(test_publish_waits_for_a_writer_and_stops_nobody) {
+    set_up();
+    PGconn *writer = fixture_connect(), *other = fixture_connect();
+    static const char *const waits = "select count(*) from pg_locks where relation = 'posts'::regclass and not granted";
+    sql_run(other, "set lock_timeout = '1s'; set statement_timeout = '1s'");
+    static const char *const commands[] = {"publish", "unpublish"};
+    for (int i = 0; i < 2; i++) {
+        sql_run(writer, "begin");
+        sql_run(writer, i == 0 ? "insert into posts values ('p1')" : "select count(*) from posts");
+        struct daemon *command = daemon_start("rowbell", (const char *const[]){commands[i], "posts", NULL});
+        for (int j = 0; j < 3; j++) {
+            sql_wait(conn, 20000, waits);
+            sql_run(other, "select count(*) from posts; update posts set body = 'x'");
+        }
+        sql_run(writer, "commit");
+        ck_assert_int_eq(daemon_wait_exit(command, 20000), 0);
+    }
 }
 END_TEST
 
@@ -78,4 +98,5 @@ void publish_tests(Suite *suite) {
     tcase_add_test(tcase, test_publish);
     tcase_add_test(tcase, test_publish_names);
     tcase_add_test(tcase, test_publish_by_the_tables_owner);
+    tcase_add_test(tcase, test_publish_waits_for_a_writer_and_stops_nobody);
 }

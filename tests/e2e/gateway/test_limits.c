@@ -196,21 +196,21 @@ START_TEST(beyond_the_cap_clients_are_told_to_wait) {
 }
 END_TEST
 
-START_TEST(sigterm_closes_streams_a_few_at_a_time) {
-    enum { STREAMS = 20 };
-    fresh_database();
-    struct gateway gateway = gateway_start(WITH("--drain", "3s"));
-    struct sse_client *clients[STREAMS];
-    for (int i = 0; i < STREAMS; i++) {
-        clients[i] = sse_open(gateway.port, "/events", NULL);
+static void open_streams(const struct gateway *gateway, struct sse_client *clients[], int count) {
+    for (int i = 0; i < count; i++) {
+        clients[i] = sse_open(gateway->port, "/events", NULL);
         sse_wait(clients[i], "\nid: ", SOON_MS);
     }
-    uint64_t start = clock_ms();
+}
+
+START_TEST(sigterm_tells_each_stream_when_to_come_back) {
+    enum { STREAMS = 20 };
+    fresh_database();
+    struct gateway gateway = gateway_start(WITH("--drain", "4s"));
+    struct sse_client *clients[STREAMS];
+    open_streams(&gateway, clients, STREAMS);
     daemon_signal(gateway.daemon, SIGTERM);
-    wait_for(stream_is_closed, clients[0], SOON_MS, "the first close");
-    ck_assert(!sse_closed(clients[STREAMS - 1])); // not all in one instant
     ck_assert_int_eq(daemon_wait_exit(gateway.daemon, SOON_MS), 0);
-    ck_assert_uint_lt(clock_ms() - start, 5000);
     int different = 0;
     long before = 0;
     for (int i = 0; i < STREAMS; i++) {
@@ -227,13 +227,18 @@ START_TEST(sigterm_closes_streams_a_few_at_a_time) {
 }
 END_TEST
 
+// The whole window is for those who have streams: another gateway, told before, is still busy with its own.
 START_TEST(sigterm_with_nobody_there_is_quick) {
+    enum { STREAMS = 200 }; // one each 50 ms
     fresh_database();
-    struct gateway gateway = gateway_start(NULL);
-    uint64_t start = clock_ms();
-    daemon_signal(gateway.daemon, SIGTERM);
-    ck_assert_int_eq(daemon_wait_exit(gateway.daemon, SOON_MS), 0);
-    ck_assert_uint_lt(clock_ms() - start, 2000);
+    struct gateway busy = gateway_start(NULL), idle = gateway_start(NULL);
+    struct sse_client *clients[STREAMS];
+    open_streams(&busy, clients, STREAMS);
+    daemon_signal(busy.daemon, SIGTERM);
+    wait_for(stream_is_closed, clients[0], SOON_MS, "its beginning");
+    daemon_signal(idle.daemon, SIGTERM);
+    ck_assert_int_eq(daemon_wait_exit(idle.daemon, SOON_MS), 0);
+    ck_assert(!sse_closed(clients[STREAMS - 1]));
 }
 END_TEST
 
@@ -244,6 +249,6 @@ void limit_tests(Suite *suite) {
     tcase_add_test(limits, a_reader_that_the_ring_left_behind_gets_it_from_the_log);
     tcase_add_loop_test(limits, random_readers_see_everything_or_a_reset, 0, 3);
     tcase_add_test(limits, beyond_the_cap_clients_are_told_to_wait);
-    tcase_add_test(limits, sigterm_closes_streams_a_few_at_a_time);
+    tcase_add_test(limits, sigterm_tells_each_stream_when_to_come_back);
     tcase_add_test(limits, sigterm_with_nobody_there_is_quick);
 }

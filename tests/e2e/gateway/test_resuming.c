@@ -49,6 +49,40 @@ START_TEST(the_header_wins_over_the_parameter) {
 }
 END_TEST
 
+// What polyfills send: where it began, as the page said, and where it is, under a name of theirs; and parameters of
+// their own and of caches. eventsource-polyfill has the last form, event-source-polyfill the first two.
+START_TEST(polyfills_resume_at_their_newest_id) {
+    static const struct {
+        const char *first, *between, *second;
+    } queries[] = {
+        {"table=posts&last_event_id=", "", "&lastEventId="},
+        {"table=posts&last_event_id=", "&_=1764446400123", "&Last-Event-Id="},
+        {"last_event_id=", "", "&last_event_id="},
+        {"last_event_id=", "&evs_buffer_size_limit=262144&evs_preamble=2056", "&evs_last_event_id="},
+    };
+    fresh_database();
+    struct gateway gateway = gateway_start(NULL);
+    int64_t old = log_append("posts", "old", 1);
+    int64_t newer = log_append("posts", "newer", 1);
+    wait_position(sse_open(gateway.port, "/events", NULL), newer);
+    struct sse_client *clients[2 * sizeof queries / sizeof queries[0]];
+    size_t count = sizeof clients / sizeof clients[0];
+    for (size_t i = 0; i < count; i++) { // in either order
+        char target[200];
+        snprintf(target, sizeof target, "/events?%s%" PRId64 "%s%s%" PRId64, queries[i / 2].first, i % 2 ? old : newer,
+                 queries[i / 2].between, queries[i / 2].second, i % 2 ? newer : old);
+        clients[i] = sse_open(gateway.port, target, NULL);
+        sse_wait(clients[i], ": rowbell\n\n", SOON_MS);
+    }
+    int64_t live = log_append("posts", "live", 1);
+    for (size_t i = 0; i < count; i++) {
+        wait_position(clients[i], live);
+        ck_assert_int_eq(count_of(sse_bytes(clients[i]), "event: change"), 1);
+        ck_assert_int_eq(count_of(sse_bytes(clients[i]), "event: reset"), 0);
+    }
+}
+END_TEST
+
 START_TEST(positions_that_cannot_be_resumed) { // each reason of docs/stream.md
     fresh_database();
     struct gateway gateway = gateway_start(WITH("--ring", "4", "--max-replay", "5"));
@@ -190,6 +224,7 @@ void resuming_tests(Suite *suite) {
     TCase *resuming = suite_case(suite, "resuming", 60);
     tcase_add_loop_test(resuming, resumes_without_gap_or_duplicate, 0, 2);
     tcase_add_test(resuming, the_header_wins_over_the_parameter);
+    tcase_add_test(resuming, polyfills_resume_at_their_newest_id);
     tcase_add_test(resuming, positions_that_cannot_be_resumed);
     tcase_add_test(resuming, replay_limit_by_the_ring_and_exactly);
     tcase_add_test(resuming, a_restored_database_tells_those_who_saw_more);

@@ -130,17 +130,14 @@ START_TEST(garbage_on_the_channel_changes_nothing) {
 }
 END_TEST
 
-START_TEST(redis_that_is_not_there_only_slows) { // G9
+START_TEST(redis_that_is_not_there_only_slows) { // G9; how often the log is looked at then: test_one_process.c
     fresh_database();
     struct gateway gateway = gateway_start(WITH("--redis-url", "redis://127.0.0.1:1"));
     struct sse_client *client = sse_open(gateway.port, "/events", NULL);
     wait_position(client, log_newest());
-    // The log is looked at every 200 ms then: five in turn would take five seconds by the ordinary check.
-    uint64_t start_ms = clock_ms();
     for (int i = 0; i < 5; i++) {
         wait_position(client, log_append_quietly("posts", "p", 1, 4));
     }
-    ck_assert_uint_lt(clock_ms() - start_ms, 3000);
     char url[100];
     const char *body;
     snprintf(url, sizeof url, "http://127.0.0.1:%d/readyz", gateway.admin_port);

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SOON_MS = 10000 };
+enum { SOON_MS = HANG_MS };
 
 extern PGconn *db;
 void fresh_database(void); // sets db

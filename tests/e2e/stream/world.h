@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SOON_MS = 30000 };
+enum { SOON_MS = HANG_MS };
 
 void world_reset(void); // forgets the positions seen; call it first in every test
 // A database with table posts (id text, tenant text) published, scope tenant; returns a connection to it.

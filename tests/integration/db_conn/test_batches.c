@@ -17,8 +17,8 @@ START_TEST(batch_commits_together) {
     db_batch_add(batch, &insert_row, 1, (const char *const[]){"1"});
     db_batch_add(batch, &insert_row, 1, (const char *const[]){"2"});
     db_batch_add(batch, &count_rows, 0, NULL);
-    db_batch_send(batch, 5000, on_answer, &probe);
-    turn_until(&probe.answers, 1, 5000, "batch");
+    db_batch_send(batch, HANG_MS, on_answer, &probe);
+    turn_until(&probe.answers, 1, HANG_MS, "batch");
     ck_assert_msg(probe.last.good, "%s", probe.last.error.text);
     ck_assert_int_eq(probe.last.results, 3);
     ck_assert_str_eq(probe.last.text, "2"); // a statement sees what those before it did
@@ -38,9 +38,9 @@ START_TEST(batch_with_an_error_leaves_nothing_and_does_not_touch_its_neighbours)
     db_batch_add(batch, &insert_row, 1, (const char *const[]){"2"});
     db_batch_add(batch, &insert_row, 1, (const char *const[]){"1"}); // there already
     db_batch_add(batch, &count_rows, 0, NULL);
-    db_batch_send(batch, 5000, on_answer, &probe);
+    db_batch_send(batch, HANG_MS, on_answer, &probe);
     ask(&probe, &insert_row, "3");
-    turn_until(&probe.answers, 3, 5000, "answers");
+    turn_until(&probe.answers, 3, HANG_MS, "answers");
     ck_assert(probe.each[0].good);
     ck_assert(!probe.each[1].good);
     ck_assert_int_eq(probe.each[1].error.code, ERROR_SQL);
@@ -64,7 +64,7 @@ START_TEST(many_batches_in_flight_are_answered_in_order) {
         snprintf(value, sizeof(value), "%d", i);
         ask(&probe, &add_one, value);
     }
-    turn_until(&probe.answers, 5000, 20000, "answers");
+    turn_until(&probe.answers, 5000, HANG_MS, "answers");
     probe_close(&probe);
 }
 END_TEST
@@ -72,7 +72,7 @@ END_TEST
 START_TEST(parameters_null_empty_and_large) {
     struct probe probe = {0};
     probe_up(&probe, fixture_database());
-    db_query(probe.conn, &length_of, 1, (const char *const[]){NULL}, 5000, on_answer, &probe);
+    db_query(probe.conn, &length_of, 1, (const char *const[]){NULL}, HANG_MS, on_answer, &probe);
     ask(&probe, &length_of, "");
     size_t length = 8 << 20; // does not fit any socket buffer
     char *large = malloc(length + 1);
@@ -80,7 +80,7 @@ START_TEST(parameters_null_empty_and_large) {
     large[length] = '\0';
     ask(&probe, &length_of, large);
     free(large); // copied
-    turn_until(&probe.answers, 3, 10000, "answers");
+    turn_until(&probe.answers, 3, HANG_MS, "answers");
     ck_assert_str_eq(probe.each[0].text, "-1");
     ck_assert_str_eq(probe.each[1].text, "0");
     ck_assert_str_eq(probe.each[2].text, "8388608");
@@ -91,8 +91,8 @@ END_TEST
 START_TEST(empty_batch_is_answered) {
     struct probe probe = {0};
     probe_up(&probe, fixture_database());
-    db_batch_send(db_batch_begin(probe.conn), 5000, on_answer, &probe);
-    turn_until(&probe.answers, 1, 5000, "answer");
+    db_batch_send(db_batch_begin(probe.conn), HANG_MS, on_answer, &probe);
+    turn_until(&probe.answers, 1, HANG_MS, "answer");
     ck_assert(probe.last.good);
     ck_assert_int_eq(probe.last.results, 0);
     probe_close(&probe);
@@ -111,7 +111,7 @@ START_TEST(statements_are_prepared_once_and_again_after_a_reconnect) {
     ask_text(&probe, &add_one, "2");
     ck_assert_str_eq(ask_text(&probe, &prepared_names, NULL), "test_add_one,test_names");
     db_conn_reset(probe.conn, "test");
-    turn_until(&probe.ups, 2, 5000, "on_up");
+    turn_until(&probe.ups, 2, HANG_MS, "on_up");
     ck_assert_str_eq(ask_text(&probe, &prepared_names, NULL), "test_names");
     ck_assert_str_eq(ask_text(&probe, &add_one, "41"), "42");
     probe_close(&probe);
@@ -126,7 +126,7 @@ START_TEST(failed_prepare_is_told_to_all_in_flight_and_tried_again) {
     ask(&probe, &count_rows, NULL); // no such table
     ask(&probe, &count_rows, NULL); // counts on the prepare ahead of it
     ask(&probe, &add_one, "2");
-    turn_until(&probe.answers, 4, 5000, "answers");
+    turn_until(&probe.answers, 4, HANG_MS, "answers");
     ck_assert_str_eq(probe.each[0].text, "2");
     ck_assert_str_eq(probe.each[1].error.sqlstate, "42P01");
     ck_assert_str_eq(probe.each[2].error.sqlstate, "42P01");
@@ -147,7 +147,7 @@ START_TEST(changed_result_type_fails_once_without_blaming_the_row) {
     sql_run(pg, "alter table public.numbers alter n type text");
     ask(&probe, &read_all, NULL);
     ask(&probe, &read_all, NULL);
-    turn_until(&probe.answers, 3, 5000, "answers");
+    turn_until(&probe.answers, 3, HANG_MS, "answers");
     for (int i = 1; i < 3; i++) {
         ck_assert(!probe.each[i].good);
         ck_assert(db_error_is_system(&probe.each[i].error));
@@ -166,7 +166,7 @@ START_TEST(prepared_statements_dropped_by_somebody_else_come_back) {
     ask_text(&probe, &add_one, "1");
     ask_text(&probe, &discard, NULL);
     ask(&probe, &add_one, "1");
-    turn_until(&probe.answers, 3, 5000, "answer");
+    turn_until(&probe.answers, 3, HANG_MS, "answer");
     ck_assert(!probe.last.good);
     ck_assert(db_error_is_system(&probe.last.error));
     ck_assert_str_eq(ask_text(&probe, &add_one, "1"), "2");

@@ -18,7 +18,7 @@ START_TEST(terminated_backend_is_replaced) {
     char sql[100];
     snprintf(sql, sizeof(sql), "select pg_terminate_backend(%d)", db_conn_backend_pid(probe.conn));
     sql_run(pg, sql); // idle
-    turn_until(&probe.ups, 2, 5000, "on_up");
+    turn_until(&probe.ups, 2, HANG_MS, "on_up");
     ck_assert_int_eq(probe.downs, 1);
     ck_assert_int_eq(probe.down.code, ERROR_CONNECT);
     ck_assert_str_eq(probe.down.sqlstate, "57P01");
@@ -26,10 +26,10 @@ START_TEST(terminated_backend_is_replaced) {
     ask(&probe, &sleep_long, NULL);
     ask(&probe, &add_one, "1");
     snprintf(sql, sizeof(sql), "select pg_terminate_backend(%d)", db_conn_backend_pid(probe.conn));
-    sql_wait(pg, 5000,
+    sql_wait(pg, HANG_MS,
              "select count(*) from pg_stat_activity where query like 'select pg_sleep%' and state = 'active'");
     sql_run(pg, sql); // at work
-    turn_until(&probe.ups, 3, 5000, "on_up");
+    turn_until(&probe.ups, 3, HANG_MS, "on_up");
     ck_assert_int_eq(probe.answers, 2);
     ck_assert_int_eq(probe.each[0].error.code, ERROR_CONNECT);
     ck_assert_int_eq(probe.each[1].error.code, ERROR_CONNECT);
@@ -44,19 +44,19 @@ START_TEST(server_away_for_a_while) {
     struct probe probe = {0};
     probe_up(&probe, url);
     tcp_proxy_refuse(proxy);
-    turn_until(&probe.downs, 1, 5000, "on_down");
+    turn_until(&probe.downs, 1, HANG_MS, "on_down");
     ask(&probe, &add_one, "1"); // while it is down
     ck_assert_int_eq(probe.answers, 0);
-    turn_until(&probe.answers, 1, 1000, "answer");
+    turn_until(&probe.answers, 1, HANG_MS, "answer");
     ck_assert_int_eq(probe.last.error.code, ERROR_CONNECT);
     tcp_proxy_silence(proxy); // listens again, does not answer
     int accepted = tcp_proxy_accepted(proxy);
-    uint64_t until = clock_ms() + 10000;
+    uint64_t until = clock_ms() + HANG_MS;
     while (tcp_proxy_accepted(proxy) == accepted && clock_ms() < until)
         uv_run(&loop, UV_RUN_ONCE);
     ck_assert_int_gt(tcp_proxy_accepted(proxy), accepted);
     tcp_proxy_pass(proxy);
-    turn_until(&probe.ups, 2, 10000, "on_up");
+    turn_until(&probe.ups, 2, HANG_MS, "on_up");
     ck_assert_int_eq(probe.downs, 1); // once an outage
     ck_assert_str_eq(ask_text(&probe, &add_one, "1"), "2");
     probe_close(&probe);
@@ -73,7 +73,7 @@ START_TEST(black_holed_connection_is_dropped_at_the_deadline) {
     uint64_t start = clock_ms();
     db_query(probe.conn, &add_one, 1, (const char *const[]){"1"}, 5000, on_answer, &probe);
     db_query(probe.conn, &add_one, 1, (const char *const[]){"2"}, 200, on_answer, &probe);
-    turn_until(&probe.downs, 1, 2000, "on_down");
+    turn_until(&probe.downs, 1, HANG_MS, "on_down");
     ck_assert_uint_ge(clock_ms() - start, 200);
     ck_assert_int_eq(probe.answers, 2);
     ck_assert_int_eq(probe.each[0].error.code, ERROR_CONNECT);
@@ -81,7 +81,7 @@ START_TEST(black_holed_connection_is_dropped_at_the_deadline) {
     ck_assert_int_eq(probe.down.code, ERROR_TIMEOUT);
     tcp_proxy_refuse(proxy); // the retry that hangs in the silence would otherwise wait its 10 s
     tcp_proxy_pass(proxy);
-    turn_until(&probe.ups, 2, 10000, "on_up");
+    turn_until(&probe.ups, 2, HANG_MS, "on_up");
     probe_close(&probe);
     tcp_proxy_stop(proxy);
 }
@@ -121,7 +121,7 @@ START_TEST(stopped_backend_is_left_at_the_deadline) {
     int guard;
     backend_stop(backend, &guard);
     db_query(probe.conn, &add_one, 1, (const char *const[]){"1"}, 300, on_answer, &probe);
-    turn_until(&probe.ups, 2, 5000, "on_up");
+    turn_until(&probe.ups, 2, HANG_MS, "on_up");
     close(guard);
     ck_assert_int_eq(probe.answers, 1);
     ck_assert_int_eq(probe.last.error.code, ERROR_TIMEOUT);
@@ -145,7 +145,7 @@ START_TEST(large_batch_to_a_dead_peer_does_not_block) {
     // Here it has returned although nobody takes a byte of it: one that blocked would meet the limit of the test, no
     // clock of ours. Its end comes from the loop, which turns.
     ck_assert_int_eq(probe.answers, 0);
-    turn_until(&probe.answers, 1, 10000, "answer");
+    turn_until(&probe.answers, 1, HANG_MS, "answer");
     ck_assert_int_eq(probe.last.error.code, ERROR_TIMEOUT);
     probe_close(&probe);
     tcp_proxy_stop(proxy);

@@ -30,7 +30,7 @@ static void send_three(struct probe *probe) {
 START_TEST(close_from_a_callback) {
     struct probe probe = {.on_up = send_three, .on_answer = close_now};
     probe_start(&probe, fixture_database());
-    turn_until(&probe.closed, 1, 5000, "on_closed");
+    turn_until(&probe.closed, 1, HANG_MS, "on_closed");
     ck_assert_int_eq(probe.answers, 3);
     ck_assert(probe.each[0].good);
     ck_assert(!probe.each[1].good);
@@ -42,7 +42,7 @@ END_TEST
 START_TEST(close_from_on_up) {
     struct probe probe = {.on_up = close_now};
     probe_start(&probe, fixture_database());
-    turn_until(&probe.closed, 1, 5000, "on_closed");
+    turn_until(&probe.closed, 1, HANG_MS, "on_closed");
 }
 END_TEST
 
@@ -53,9 +53,9 @@ START_TEST(close_from_on_notify) {
     struct db_conn_options options = options_for(&probe, database_url);
     options.channels = channels;
     probe.conn = db_conn_new(&loop, &options);
-    turn_until(&probe.ups, 1, 5000, "on_up");
+    turn_until(&probe.ups, 1, HANG_MS, "on_up");
     sql_run(pg, "notify rowbell_events, '1'; notify rowbell_events, '2'");
-    turn_until(&probe.closed, 1, 5000, "on_closed");
+    turn_until(&probe.closed, 1, HANG_MS, "on_closed");
     ck_assert_int_eq(probe.notifies, 1);
 }
 END_TEST
@@ -70,7 +70,7 @@ START_TEST(close_from_on_down) {
     struct db_conn_options options = options_for(&probe, "postgres://127.0.0.1:1/x");
     options.on_down = on_down_close;
     probe.conn = db_conn_new(&loop, &options);
-    turn_until(&probe.closed, 1, 5000, "on_closed");
+    turn_until(&probe.closed, 1, HANG_MS, "on_closed");
     ck_assert_int_eq(probe.downs, 1);
 }
 END_TEST
@@ -92,7 +92,7 @@ END_TEST
 START_TEST(reset_from_a_callback) {
     struct probe probe = {.on_up = send_three, .on_answer = reset_once};
     probe_start(&probe, fixture_database());
-    turn_until(&probe.answers, 6, 5000, "answers");
+    turn_until(&probe.answers, 6, HANG_MS, "answers");
     ck_assert(probe.each[0].good);
     ck_assert_int_eq(probe.each[1].error.code, ERROR_CONNECT);
     ck_assert_int_eq(probe.each[2].error.code, ERROR_CONNECT);
@@ -106,7 +106,7 @@ END_TEST
 START_TEST(send_from_a_callback) {
     struct probe probe = {.on_up = send_three, .on_answer = send_more};
     probe_start(&probe, fixture_database());
-    turn_until(&probe.answers, 52, 5000, "answers");
+    turn_until(&probe.answers, 52, HANG_MS, "answers");
     ck_assert(probe.last.good);
     probe_close(&probe);
 }
@@ -124,7 +124,7 @@ START_TEST(send_again_at_once_while_down_does_not_stop_the_loop) {
     int before = probe.answers;
     uv_run(&loop, UV_RUN_NOWAIT);
     ck_assert_int_le(probe.answers, before + 1); // one a turn
-    turn_until(&probe.answers, 20, 5000, "answers");
+    turn_until(&probe.answers, 20, HANG_MS, "answers");
     probe_close(&probe);
 }
 END_TEST
@@ -139,7 +139,7 @@ START_TEST(session_locks_are_free_after_a_reset) {
     const char *pid = ask_text(&probe, &own_pid, NULL);
     ck_assert_int_eq(atoi(pid), db_conn_backend_pid(probe.conn));
     db_conn_reset(probe.conn, "test");
-    sql_wait(pg, 5000, "select pg_try_advisory_lock(77)");
+    sql_wait(pg, HANG_MS, "select pg_try_advisory_lock(77)");
     probe_close(&probe);
 }
 END_TEST

@@ -10,7 +10,7 @@ static void assert_first_down(const char *url, enum error_code code, const char 
     struct probe probe = {0};
     probe_start(&probe, url);
     ck_assert_int_eq(probe.downs, 0); // never from inside
-    turn_until(&probe.downs, 1, 5000, url);
+    turn_until(&probe.downs, 1, HANG_MS, url);
     ck_assert(probe.first);
     ck_assert_msg(probe.down.code == code && strstr(probe.down.text, text), "%s: %s", error_code_name(probe.down.code),
                   probe.down.text);
@@ -57,16 +57,16 @@ START_TEST(schema_that_is_too_new_is_refused_until_it_fits) {
         "insert into rowbell.migrations (name, version, compatible_from, checksum) values ('9999', 9999, 9998, '')");
     struct probe probe = {0};
     probe_start(&probe, database_url);
-    turn_until(&probe.downs, 1, 5000, "on_down");
+    turn_until(&probe.downs, 1, HANG_MS, "on_down");
     ck_assert_int_eq(probe.down.code, ERROR_SCHEMA);
     ck_assert_ptr_nonnull(strstr(probe.down.text, "version 9999, which needs a program of version >= 9998"));
     sql_run(pg, "delete from rowbell.migrations where version = 9999");
-    turn_until(&probe.ups, 1, 5000, "on_up");
+    turn_until(&probe.ups, 1, HANG_MS, "on_up");
     sql_run(
         pg,
         "insert into rowbell.migrations (name, version, compatible_from, checksum) values ('9999', 9999, 9998, '')");
     db_conn_reset(probe.conn, "test");
-    turn_until(&probe.downs, 3, 5000, "on_down"); // the reset, then the reason why it does not come back
+    turn_until(&probe.downs, 3, HANG_MS, "on_down"); // the reset, then the reason why it does not come back
     ck_assert_int_eq(probe.down.code, ERROR_SCHEMA);
     probe_close(&probe);
 }
@@ -92,7 +92,7 @@ START_TEST(silent_server_is_given_up) {
     struct probe probe = {0};
     uint64_t start = clock_ms();
     probe_start(&probe, url);
-    turn_until(&probe.downs, 1, 13000, "on_down");
+    turn_until(&probe.downs, 1, HANG_MS, "on_down");
     ck_assert_uint_ge(clock_ms() - start, 9900);
     ck_assert_int_eq(probe.down.code, ERROR_TIMEOUT);
     probe_close(&probe);
@@ -125,7 +125,7 @@ START_TEST(refusals_are_told_apart) {
         tcp_proxy_answer(proxy, bytes, refusal_write(bytes, sizeof(bytes), cases[i].sqlstate, cases[i].text));
         struct probe probe = {0};
         probe_start(&probe, url);
-        turn_until(&probe.downs, 1, 5000, cases[i].text);
+        turn_until(&probe.downs, 1, HANG_MS, cases[i].text);
         ck_assert_msg(probe.down.code == cases[i].code, "%s", probe.down.text);
         ck_assert_str_eq(probe.down.sqlstate, cases[i].sqlstate);
         ck_assert_msg(strstr(probe.down.text, cases[i].text), "%s", probe.down.text);
@@ -134,7 +134,7 @@ START_TEST(refusals_are_told_apart) {
     tcp_proxy_answer(proxy, "HTTP/1.1 400 Bad Request\r\n\r\n", 28);
     struct probe probe = {0};
     probe_start(&probe, url);
-    turn_until(&probe.downs, 1, 5000, "HTTP");
+    turn_until(&probe.downs, 1, HANG_MS, "HTTP");
     ck_assert_int_eq(probe.down.code, ERROR_CONNECT);
     probe_close(&probe);
     tcp_proxy_stop(proxy);

@@ -81,23 +81,23 @@ void probe_start(struct probe *probe, const char *url) {
 
 void probe_up(struct probe *probe, const char *url) {
     probe_start(probe, url);
-    turn_until(&probe->ups, 1, 5000, "on_up");
+    turn_until(&probe->ups, 1, HANG_MS, "on_up");
 }
 
 void probe_close(struct probe *probe) {
     db_conn_close(probe->conn, on_closed, probe);
-    turn_until(&probe->closed, 1, 5000, "on_closed");
+    turn_until(&probe->closed, 1, HANG_MS, "on_closed");
 }
 
 void ask(struct probe *probe, const struct db_statement *statement, const char *value) {
-    db_query(probe->conn, statement, value ? 1 : 0, (const char *const[]){value}, 5000, on_answer, probe);
+    db_query(probe->conn, statement, value ? 1 : 0, (const char *const[]){value}, HANG_MS, on_answer, probe);
 }
 
 const char *ask_text(struct probe *probe, const struct db_statement *statement, const char *value) {
     int before = probe->answers;
     ask(probe, statement, value);
     ck_assert_int_eq(probe->answers, before); // never from inside
-    turn_until(&probe->answers, before + 1, 5000, statement->sql);
+    turn_until(&probe->answers, before + 1, HANG_MS, statement->sql);
     if (!probe->last.good)
         ck_abort_msg("%s: %s", statement->sql, probe->last.error.text);
     return probe->last.text;

@@ -2,6 +2,7 @@
 #include "common/http_connection.h"
 #include "common/resolver.h"
 #include "tests/integration/http_client/world.h"
+#include "tests/support/loop.h"
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,11 +59,10 @@ START_TEST(a_peer_that_takes_no_connection_is_connect) {
     call.connect_ms = 200;
     for (int i = 0; i < 3; i++) { // libcurl closes such a socket without a word, and its number comes back
         struct result result = post(call);
-        CHECK_FAILURE(result, HTTP_CONNECT);
+        CHECK_FAILURE(result, HTTP_CONNECT); // and not the timeout that it would be at the deadline
         ck_assert_double_eq(result.outcome.connect_ms, -1);
-        ck_assert_double_lt(result.outcome.total_ms, 1500);
     }
-    call.connect_ms = 2000;
+    call.connect_ms = HANG_MS / 2;
     call.deadline_ms = 100;
     for (int i = 0; i < 3; i++) {
         struct result result = post(call);
@@ -177,12 +177,11 @@ END_TEST
 
 struct opening {
     struct http_connection *connection;
-    bool ended;
+    int ended;
 };
 
 static void on_opened(void *user) {
-    ((struct opening *)user)->ended = true;
-    uv_stop(&loop);
+    ((struct opening *)user)->ended++;
 }
 
 static void on_ready(void *user, int events) {
@@ -223,15 +222,14 @@ START_TEST(the_next_address_is_tried) {
         for (int i = 0; i < 3; i++)
             if (uv_ip4_addr(lists[_i][i], 0, &addresses.addresses[i].v4) != 0)
                 ck_assert_int_eq(uv_ip6_addr(lists[_i][i], 0, &addresses.addresses[i].v6), 0);
-        struct http_connect to = {.target = &target, .addresses = &addresses, .connect_ms = _i == 1 ? 1000 : 4000};
+        // Who refuses is not waited for: of that time, an address that says nothing may take half.
+        struct http_connect to = {.target = &target, .addresses = &addresses, .connect_ms = _i == 1 ? 4000 : HANG_MS};
         struct opening opening = {0};
         opening.connection = http_pool_connect(pool, &to, &opening);
-        while (!opening.ended)
-            uv_run(&loop, UV_RUN_DEFAULT);
+        loop_turn_until(&loop, &opening.ended, 1, HANG_MS / 4, "a connection");
         const struct http_connection_facts *facts = http_connection_facts(opening.connection);
         ck_assert_msg(facts->open, "%s", facts->error);
         ck_assert_int_eq(strncmp(facts->peer, "127.0.0.1:", 10), 0);
-        ck_assert_double_lt(facts->connect_ms, 1000);
         http_connection_release(opening.connection, false);
     }
     bool closed = false;

@@ -47,6 +47,40 @@ START_TEST(no_form_of_a_forbidden_address_is_reached) {
 }
 END_TEST
 
+// An address is judged when the name was resolved, and again when the socket is opened. Each by itself: the policy
+// changes in between.
+START_TEST(an_address_is_judged_when_it_is_known) {
+    start_allowing_loopback();
+    size_t allowed = egress.count;
+    struct http_call call = usual;
+    struct result result = {0};
+    call.url = url_to("127.0.0.1", "/");
+    egress.count = 0;
+    http_client_send(client, &call, on_done, &result);
+    egress.count = allowed;
+    wait_done(&result);
+    CHECK_FAILURE(result, HTTP_EGRESS_DENIED);
+    ck_assert_int_eq(server.connections, 0);
+    stop();
+}
+END_TEST
+
+START_TEST(an_address_is_judged_when_a_socket_is_opened) {
+    start_allowing_loopback();
+    size_t allowed = egress.count;
+    struct http_call call = usual;
+    struct result result = {0};
+    call.url = url_to("127.0.0.1", "/");
+    http_client_send(client, &call, on_done, &result);
+    egress.count = 0;
+    wait_done(&result);
+    CHECK_FAILURE(result, HTTP_EGRESS_DENIED);
+    ck_assert_int_eq(server.connections, 0);
+    egress.count = allowed;
+    stop();
+}
+END_TEST
+
 static const char *const forbidden_urls[] = {
     "",
     "hook",
@@ -221,6 +255,8 @@ END_TEST
 void requests_tests(Suite *suite) {
     TCase *requests = suite_case(suite, "requests", 20);
     tcase_add_test(requests, a_post_is_what_was_given);
+    tcase_add_test(requests, an_address_is_judged_when_it_is_known);
+    tcase_add_test(requests, an_address_is_judged_when_a_socket_is_opened);
     tcase_add_loop_test(requests, no_form_of_a_forbidden_address_is_reached, 0,
                         (int)(sizeof forbidden_hosts / sizeof *forbidden_hosts));
     tcase_add_loop_test(requests, urls_that_are_not_for_webhooks_are_refused, 0,

@@ -1,4 +1,5 @@
 #include "tests/integration/http_client/world.h"
+#include "tests/support/loop.h"
 #include <stdio.h>
 
 uv_loop_t loop;
@@ -55,8 +56,11 @@ void on_done(void *arg, const struct http_outcome *outcome) {
     uv_stop(&loop); // UV_RUN_ONCE would wait for another event after a timer's callback
 }
 
-const struct http_call usual = {
-    .body = BODY, .body_length = sizeof BODY - 1, .deadline_ms = 5000, .connect_ms = 2000, .allow_http = true};
+const struct http_call usual = {.body = BODY,
+                                .body_length = sizeof BODY - 1,
+                                .deadline_ms = HANG_MS,
+                                .connect_ms = HANG_MS / 2,
+                                .allow_http = true};
 
 void wait_done(const struct result *result) {
     while (result->calls == 0)
@@ -69,6 +73,13 @@ struct result post(struct http_call call) {
     http_client_send(client, &call, on_done, &result);
     ck_assert_int_eq(result.calls, 0); // never from inside
     wait_done(&result);
+    return result;
+}
+
+struct result post_within(struct http_call call, unsigned ms) {
+    struct result result = {0};
+    http_client_send(client, &call, on_done, &result);
+    loop_turn_until(&loop, &result.calls, 1, ms, "the end of the call");
     return result;
 }
 

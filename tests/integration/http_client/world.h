@@ -37,6 +37,8 @@ void on_client_closed(void *arg); // arg: a bool, which becomes true
 void on_done(void *arg, const struct http_outcome *outcome); // arg: struct result
 void wait_done(const struct result *result);
 struct result post(struct http_call call); // and waits
+// The same for one that its own deadline ends: not later than when a timer of so many ms does (tests/support/loop.h).
+struct result post_within(struct http_call call, unsigned ms);
 struct result post_to(const char *url);
 struct result post_script(struct script script);        // to a peer that does this
 const char *url_to(const char *host, const char *path); // of server; until the next call

@@ -11,6 +11,7 @@ static void add_tests(Suite *suite) {
     process_tests(suite);
     stream_message_tests(suite);
     db_error_tests(suite);
+    db_url_tests(suite);
     database_clock_tests(suite);
     seal_tests(suite);
     http_target_tests(suite);

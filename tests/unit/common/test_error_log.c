@@ -1,9 +1,9 @@
 // error and log: one line, whatever is put in.
 #include "common/error.h"
+#include "common/json_read.h"
 #include "common/log.h"
 #include "tests/support/fixture.h"
 #include "tests/unit/common/tests.h"
-#include <json-c/json.h>
 #include <math.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -135,13 +135,12 @@ START_TEST(log_leaves_out_what_is_below_the_level) {
 }
 END_TEST
 
-static json_object *parse_strictly(const char *line) {
-    json_tokener *tokener = json_tokener_new();
-    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
-    json_object *object = json_tokener_parse_ex(tokener, line, (int)strlen(line) + 1);
-    ck_assert_msg(json_tokener_get_error(tokener) == json_tokener_success, "not JSON: %s", line);
-    json_tokener_free(tokener);
-    return object;
+// RFC 8259 and UTF-8. Not json-c: in its strict mode 0.18 takes every byte above 0x7f for a control character.
+static struct json_document *parse_strictly(const char *line) {
+    struct error error;
+    struct json_document *document = json_read(line, strlen(line), &error);
+    ck_assert_msg(document, "not JSON: %s: %s", error.text, line);
+    return document;
 }
 
 START_TEST(log_json_is_valid_for_any_bytes) {
@@ -153,12 +152,15 @@ START_TEST(log_json_is_valid_for_any_bytes) {
             log_debug("bytes", LOG_TEXT("text", text), LOG_DOUBLE("nan", NAN), LOG_DOUBLE("far", -INFINITY));
             const char *line = captured();
             ck_assert_ptr_null(strchr(line, '\n'));
-            json_object *object = parse_strictly(line);
-            const char *read = json_object_get_string(json_object_object_get(object, "text"));
+            struct json_document *document = parse_strictly(line);
+            const struct json_value *object = json_root(document);
+            const char *read = json_member_text(object, "text");
+            ck_assert_ptr_nonnull(read);
             ck_assert_int_eq(read[0], '<');
             ck_assert_int_eq(read[strlen(read) - 1], '>');
-            ck_assert_ptr_null(json_object_object_get(object, "nan"));
-            json_object_put(object);
+            ck_assert(json_is(json_member(object, "nan"), JSON_NULL));
+            ck_assert(json_is(json_member(object, "far"), JSON_NULL));
+            json_free(document);
         }
     }
 }
@@ -167,11 +169,14 @@ END_TEST
 START_TEST(log_json_keeps_text_as_it_is) {
     log_init("rowbell-test", LOG_DEBUG, LOG_JSON);
     log_error("text", LOG_TEXT("text", "\xC3\xA9 \"\\\n\x01"), LOG_INT("count", 3));
-    json_object *object = parse_strictly(captured());
-    ck_assert_str_eq(json_object_get_string(json_object_object_get(object, "text")), "\xC3\xA9 \"\\\n\x01");
-    ck_assert_int_eq(json_object_get_int(json_object_object_get(object, "count")), 3);
-    ck_assert_str_eq(json_object_get_string(json_object_object_get(object, "level")), "error");
-    json_object_put(object);
+    struct json_document *document = parse_strictly(captured());
+    const struct json_value *object = json_root(document);
+    int64_t count;
+    ck_assert_str_eq(json_member_text(object, "text"), "\xC3\xA9 \"\\\n\x01");
+    ck_assert(json_integer(json_member(object, "count"), &count));
+    ck_assert_int_eq(count, 3);
+    ck_assert_str_eq(json_member_text(object, "level"), "error");
+    json_free(document);
 }
 END_TEST
 

@@ -155,6 +155,21 @@ START_TEST(names_that_failed_wait_for_each_other_only) {
 }
 END_TEST
 
+START_TEST(an_answer_that_comes_late_is_taken_and_counts_for_no_look_up) {
+    struct name *slow = started("slow", START_MS);
+    name_failed(&cache, slow, NAME_TIMEOUT, START_MS);
+    struct name *other = started("other", START_MS); // in flight meanwhile
+    name_answered(&cache, slow, &one, 60000, START_MS + 1);
+    ck_assert_int_eq(name_judge(slow, START_MS + 1), NAME_KNOWN);
+    ck_assert_uint_eq(cache.looking_count, 1);
+    ck_assert_uint_eq(cache.suspect_count, 0);
+    ck_assert_ptr_eq(cache.looking, other);
+    name_answered(&cache, other, &one, 60000, START_MS + 2);
+    ck_assert_uint_eq(cache.looking_count, 0);
+    ck_assert_uint_eq(cache.quick_count, 0);
+}
+END_TEST
+
 START_TEST(the_cache_is_bounded_and_forgets_what_nobody_used) {
     known("used", 5000)->used = true;
     known("db", 5000)->ours = true;
@@ -201,6 +216,7 @@ void name_cache_tests(Suite *suite) {
     tcase_add_test(tcase, silent_names_take_no_turn_of_others);
     tcase_add_test(tcase, no_more_than_the_most_are_in_flight);
     tcase_add_test(tcase, names_that_failed_wait_for_each_other_only);
+    tcase_add_test(tcase, an_answer_that_comes_late_is_taken_and_counts_for_no_look_up);
     tcase_add_test(tcase, the_cache_is_bounded_and_forgets_what_nobody_used);
     tcase_add_test(tcase, each_fault_has_a_code);
 }

@@ -11,6 +11,7 @@ void egress_tests(Suite *suite);
 void process_tests(Suite *suite);
 void stream_message_tests(Suite *suite);
 void db_error_tests(Suite *suite);
+void db_url_tests(Suite *suite);
 void database_clock_tests(Suite *suite);
 void seal_tests(Suite *suite);
 void http_target_tests(Suite *suite);

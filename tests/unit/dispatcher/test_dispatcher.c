@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/metrics.h"
 #include "dispatcher/dispatcher.h"
+#include "dispatcher/endpoint.h"
 #include "dispatcher/metrics.h"
 #include "tests/unit/dispatcher/dispatcher_tests.h"
 #include <stdio.h>
@@ -45,12 +46,15 @@ struct world {
     int claimed_lost; // of the jobs that its answer brings
     int64_t ends[MOST], end_tokens[MOST], returns[MOST], renewals[MOST], renewal_tokens[MOST];
     const char *end_texts[MOST];
+    uint64_t end_delays[MOST];
     size_t end_count, return_count, renewal_count;
     int slots;
     struct sent sent[MOST];
     int sent_count;
     bool stopped;
     unsigned host_wait_ms;
+    struct lease_count others; // leases of another process; leases 0: none
+    int looks, cuts;           // at leases, of leases
 };
 
 static bool is_up(void *arg) {
@@ -72,6 +76,7 @@ static void take_round(void *arg, const struct job_round *round, job_round_done 
         world->ends[i] = round->ends[i]->ref.event_seq;
         world->end_tokens[i] = round->ends[i]->ref.token;
         world->end_texts[i] = round->ends[i]->error;
+        world->end_delays[i] = round->ends[i]->delay_ms;
     }
     for (size_t i = 0; i < round->return_count; i++)
         world->returns[i] = round->returns[i].event_seq;
@@ -103,7 +108,10 @@ static void take_leases(void *arg, const int *ids, size_t count, leases_done *do
 }
 
 static void take_cut(void *arg, const struct lease_count *leases, size_t count) {
-    ck_abort_msg("nobody else is there");
+    struct world *world = arg;
+    ck_assert_uint_eq(count, 1);
+    ck_assert_int_eq(leases[0].owner, world->others.owner); // nobody else is there
+    world->cuts++;
 }
 static void take_held(void *arg, held_found_done *done, void *d) {
 }
@@ -152,7 +160,8 @@ static void on_answers(uv_timer_t *timer) {
     if (world->leases) {
         leases_done *done = world->leases;
         world->leases = NULL;
-        done(world->arg, NULL, 0, NULL);
+        done(world->arg, &world->others, world->others.leases > 0, NULL);
+        world->looks++;
     }
 }
 
@@ -216,9 +225,9 @@ static struct world *open_world(void) {
 
 // Turns until a round is in flight.
 static void wait_round(struct world *world) {
-    uint64_t deadline = clock_ms() + 10000;
+    uint64_t deadline = real_clock_ms() + 10000;
     while (!world->round_done) {
-        ck_assert_msg(clock_ms() < deadline, "no round came");
+        ck_assert_msg(real_clock_ms() < deadline, "no round came");
         uv_run(&world->loop, UV_RUN_ONCE);
     }
 }
@@ -266,6 +275,11 @@ static void fail_round(struct world *world, enum error_code code, const char *sq
 
 static void deliver(struct world *world, int index, const char *text) {
     struct attempt_outcome outcome = {.verdict = VERDICT_DELIVERED, .class = CLASS_DELIVERED, .error = text};
+    world->sent[index].done(world->sent[index].arg, &outcome);
+}
+
+static void answer_500(struct world *world, int index) {
+    struct attempt_outcome outcome = {.verdict = VERDICT_RETRY, .class = CLASS_HTTP_5XX, .status = 500};
     world->sent[index].done(world->sent[index].arg, &outcome);
 }
 
@@ -437,6 +451,107 @@ START_TEST(a_claim_on_a_silent_session_is_given_back) { // the check before each
 }
 END_TEST
 
+START_TEST(a_claim_that_is_answered_late_is_given_back) { // its lease would end before its request may
+    enum { LATEST_MS = LEASE_MS - 1000 - 1000 };          // the request's deadline, and a margin
+    struct world *world = open_world();
+    clock_stopped_ms = real_clock_ms();
+    wait_round(world);
+    clock_moved_ms += LATEST_MS;
+    answer(world, 100, 1, 0);
+    ck_assert_int_eq(world->sent_count, 1);
+    wait_round(world);
+    clock_moved_ms += LATEST_MS + 1;
+    answer(world, 101, 2, 0);
+    ck_assert_int_eq(world->sent_count, 1);
+    wait_round(world);
+    ck_assert_uint_eq(world->return_count, 2);
+    answer(world, 0, 0, 0);
+    deliver(world, 0, NULL);
+    close_world(world);
+}
+END_TEST
+
+START_TEST(retries_are_spread) { // what failed together is not tried again together
+    static const double units[] = {0, 0.25, 1};
+    uint64_t delays[3];
+    struct world *world = open_world();
+    wait_round(world);
+    answer(world, 100, 3, 0);
+    for (int i = 0; i < 3; i++) {
+        chance = units[i];
+        answer_500(world, i);
+    }
+    chance = -1;
+    wait_round(world);
+    ck_assert_uint_eq(world->end_count, 3);
+    for (int i = 0; i < 3; i++) { // in the order of their seqs
+        ck_assert_int_eq(world->ends[i], 100 + i);
+        delays[i] = world->end_delays[i];
+    }
+    ck_assert_uint_eq(delays[1], delays[0] * 9 / 8); // 0.8, 0.9, 1.2 of the schedule's
+    ck_assert_uint_eq(delays[2], delays[0] * 3 / 2);
+    answer(world, 0, 0, 0);
+    close_world(world);
+}
+END_TEST
+
+START_TEST(endpoints_are_probed_apart) { // nor are those that failed together
+    struct world *world = open_world();
+    clock_stopped_ms = real_clock_ms();
+    chance = 0;
+    wait_round(world);
+    for (int i = 0; i < ENDPOINT_FAULTS; i++) {
+        answer(world, 100 + i, 1, 0);
+        answer_500(world, i);
+        wait_round(world);
+        ck_assert_int_eq(world->ends[0], 100 + i);
+    }
+    ck_assert_int_eq(world->slots, 0); // it is failing
+    answer(world, 0, 0, 0);
+    clock_moved_ms += ENDPOINT_PROBE_FIRST_MS * 8 / 10;
+    dispatcher_wake(world->dispatcher, 1 << 1, 0);
+    wait_round(world);
+    ck_assert_int_eq(world->slots, 1);
+    answer(world, 0, 0, 0);
+    close_world(world);
+}
+END_TEST
+
+// Turns until leases were looked at once more, a second later by the dispatcher's clock.
+static void look_at_leases(struct world *world) {
+    int looks = world->looks;
+    clock_moved_ms += 1000;
+    uint64_t deadline = real_clock_ms() + 10000;
+    while (world->looks == looks) {
+        ck_assert_msg(real_clock_ms() < deadline, "nobody looked");
+        ck_assert_ptr_null(world->round_done); // they are in flight, and there are no more slots
+        dispatcher_wake(world->dispatcher, 1 << 1, 0);
+        uv_run(&world->loop, UV_RUN_ONCE);
+    }
+}
+
+// Its leases are somebody else's to end while it may come back; after five seconds it is gone.
+START_TEST(a_process_without_a_session_is_gone_after_a_while) {
+    struct world *world = open_world();
+    clock_stopped_ms = real_clock_ms();
+    world->others = (struct lease_count){.subscription_id = 1, .leases = 4, .owner = 7};
+    for (int i = 0; i < 4; i++)
+        look_at_leases(world);
+    ck_assert_int_eq(world->cuts, 0);
+    // It was back in between.
+    world->others.present = true;
+    look_at_leases(world);
+    world->others.present = false;
+    for (int i = 0; i < 5; i++) {
+        look_at_leases(world);
+        ck_assert_int_eq(world->cuts, 0);
+    }
+    look_at_leases(world);
+    ck_assert_int_eq(world->cuts, 1);
+    close_world(world);
+}
+END_TEST
+
 // Else endpoints whose names all failed at once, and are asked for again at once, take all slots for as long as that.
 START_TEST(no_slot_is_held_while_a_name_is_looked_up_again) {
     struct world *world = open_world();
@@ -540,6 +655,10 @@ void add_dispatcher_tests(Suite *suite) {
     tcase_add_test(tcase, what_comes_after_the_stop_is_given_back);
     tcase_add_test(tcase, a_stop_waits_for_what_is_in_flight);
     tcase_add_test(tcase, a_claim_on_a_silent_session_is_given_back);
+    tcase_add_test(tcase, a_claim_that_is_answered_late_is_given_back);
+    tcase_add_test(tcase, retries_are_spread);
+    tcase_add_test(tcase, endpoints_are_probed_apart);
+    tcase_add_test(tcase, a_process_without_a_session_is_gone_after_a_while);
     tcase_add_test(tcase, no_slot_is_held_while_a_name_is_looked_up_again);
     tcase_add_test(tcase, leases_are_renewed_and_a_lost_one_is_noticed);
 }

@@ -58,7 +58,7 @@ static const struct {
 };
 
 START_TEST(failure_decides) {
-    // A status that came before the failure (a body that broke off) does not make it a delivery.
+    // A status that came before the failure makes it no delivery where the body is needed (an index's answer).
     struct http_outcome http = {
         .failure = failures[_i].failure, .status = 200, .error = "why", .peer = "192.0.2.1:443"};
     struct attempt_outcome outcome = outcome_of_answer(&http, NOW);

@@ -4,6 +4,7 @@
 static void add_tests(Suite *suite) {
     frame_tests(suite);
     http_tests(suite);
+    parameter_name_tests(suite);
     resume_tests(suite);
     ring_tests(suite);
     stream_tests(suite);

@@ -37,6 +37,19 @@ START_TEST(what_a_client_shows) {
 }
 END_TEST
 
+START_TEST(the_newer_of_two) {
+    static const char *const oldest_first[] = {NULL, "garbage", "99", "100", "1764446400000123"};
+    for (size_t i = 0; i < 5; i++) {
+        for (size_t j = 0; j < 5; j++) {
+            struct resume_ask a = resume_ask_parse(oldest_first[i]), b = resume_ask_parse(oldest_first[j]);
+            struct resume_ask newer = resume_ask_newer(a, b), expected = i > j ? a : b;
+            ck_assert_int_eq(newer.kind, expected.kind);
+            ck_assert_int_eq(newer.position, expected.position);
+        }
+    }
+}
+END_TEST
+
 // The log runs from 100 to 200, the gateway's head is 200 unless said otherwise, at most 10 are replayed.
 static const struct {
     const char *what;
@@ -90,6 +103,7 @@ END_TEST
 void resume_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "resume", 10);
     tcase_add_loop_test(tcase, what_a_client_shows, 0, sizeof asks / sizeof asks[0]);
+    tcase_add_test(tcase, the_newer_of_two);
     tcase_add_loop_test(tcase, what_it_is_owed, 0, sizeof decisions / sizeof decisions[0]);
     tcase_add_test(tcase, reasons_are_the_published_strings);
 }

@@ -399,6 +399,29 @@ START_TEST(what_a_failover_took_back_is_not_brought_back) {
 }
 END_TEST
 
+// Inside of what the ring covers and yet not in it; or of before a failover, and above what the log was cut back to.
+// Somebody's lie, or the log went on without us: it is asked, at once.
+START_TEST(an_entry_of_another_history_is_looked_up_at_once) {
+    setup(100, 5);
+    pass(0);
+    size_t reads = world.reads;
+    stream_offer(world.stream, &(struct stream_entry){.position = 1005, .prev = 1004, .name = "t", .op = "update"});
+    pass(0);
+    ck_assert_uint_eq(world.reads, reads + 1);
+    check_ring_is_the_logs_end();
+    source_memory_take_back(world.source, 3);
+    pass(STREAM_CHECK_MS + STREAM_LAG_MS + STREAM_CHECK_MS);
+    ck_assert_uint_eq(world.rewound, 1);
+    append(1006); // as before, when 1006 and 1008 were lost
+    reads = world.reads;
+    offer(3);
+    pass(0);
+    ck_assert_uint_eq(world.reads, reads + 1);
+    check_ring_is_the_logs_end();
+    teardown();
+}
+END_TEST
+
 void stream_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "stream", 30);
     tcase_add_test(tcase, starts_with_as_much_as_the_ring_holds);
@@ -415,5 +438,6 @@ void stream_tests(Suite *suite) {
     tcase_add_test(tcase, a_storm_of_hints_costs_a_read_now_and_then);
     tcase_add_test(tcase, hints_that_are_true_are_followed_at_once);
     tcase_add_test(tcase, what_a_failover_took_back_is_not_brought_back);
+    tcase_add_test(tcase, an_entry_of_another_history_is_looked_up_at_once);
     tcase_add_loop_test(tcase, random_losses_end_in_the_log, 0, 30);
 }

@@ -4,6 +4,7 @@
 
 void frame_tests(Suite *suite);
 void http_tests(Suite *suite);
+void parameter_name_tests(Suite *suite);
 void resume_tests(Suite *suite);
 void ring_tests(Suite *suite);
 void stream_tests(Suite *suite);
