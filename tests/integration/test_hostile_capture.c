@@ -386,17 +386,6 @@ START_TEST(a_detached_partition_captures_nothing_and_is_written_as_before) {
 }
 END_TEST
 
-START_TEST(a_foreign_partition_is_refused_and_named) {
-    fixture_database();
-    PGconn *admin = fixture_admin(); // who may make a wrapper
-    sql_run(admin, "create foreign data wrapper w; create server s foreign data wrapper w;"
-                   "create table p (id int, k int) partition by range (id);"
-                   "create foreign table p_far partition of p for values from (0) to (10) server s");
-    ck_assert_str_eq(sql_error(admin, "select rowbell.publish('p')"), "42809");
-    ck_assert_ptr_nonnull(strstr(PQerrorMessage(admin), "p_far"));
-}
-END_TEST
-
 START_TEST(a_drifted_table_is_named_with_the_command_that_mends_it) {
     fixture_database();
     PGconn *admin = fixture_connect();
@@ -466,7 +455,6 @@ static void add_tests(Suite *suite) {
     tcase_add_loop_test(tcase, no_setting_of_a_writer_changes_what_is_captured, 0,
                         (int)(sizeof settings / sizeof *settings));
     tcase_add_test(tcase, a_detached_partition_captures_nothing_and_is_written_as_before);
-    tcase_add_test(tcase, a_foreign_partition_is_refused_and_named);
     tcase_add_test(tcase, a_drifted_table_is_named_with_the_command_that_mends_it);
     tcase_add_test(tcase, follow_ddl_fails_nobody_s_command);
     tcase_add_test(tcase, the_data_of_an_event_is_bounded);

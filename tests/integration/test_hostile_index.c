@@ -49,7 +49,7 @@ static const char *index_all(PGconn *dispatcher) {
         "array(select seq from rowbell.events)) w where s.kind = 'index'");
 }
 static const char *const keys_next =
-    "select string_agg(k, ' ') from rowbell.published p, rowbell.subscriptions s, unnest(rowbell.index_next_keys(s, p, "
+    "select string_agg(k, ' ') from rowbell.published_tables() p, rowbell.subscriptions s, unnest(rowbell.index_next_keys(s, p, "
     "null, 10)) k where s.kind = 'index'";
 
 static const char *const add_posts =
@@ -283,7 +283,7 @@ START_TEST(a_view_in_the_place_of_a_table_is_not_read) {
     assert_no_loot(admin);
     // A FROM clause that was made before it took the place.
     ck_assert_str_eq(sql_error(dispatcher, "begin; select rowbell.index_lock(s, p) from rowbell.subscriptions s, "
-                                           "rowbell.published p where s.kind = 'index'; select * from own.posts"),
+                                           "rowbell.published_tables() p where s.kind = 'index'; select * from own.posts"),
                      "55000");
     sql_run(dispatcher, "rollback");
     assert_no_loot(admin);
