@@ -268,6 +268,7 @@ returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
   arguments constant jsonb := jsonb_build_object('relation', relation::oid::bigint::text, 'scope', scope::text, 'soft_delete', soft_delete::text,
                                                  'watch', watch::text[], 'key', key::text[], 'name', name, 'webhook', webhook);
+  lock_timeout constant text := current_setting('lock_timeout');
   published jsonb;
   missing   text[];
   ddl       text;
@@ -283,7 +284,7 @@ begin
   -- First and once, where triggers are made; what that needs, and no more. After it nothing is waited for, or hardly anything.
   perform rowbell.lock_gently(array(select distinct t.target::oid from rowbell.publish_triggers((published ->> 'id')::int, relation) as t
                                      where not t.is_there), 'share row exclusive');
-  perform set_config('lock_timeout', '1s', true);   -- until this function returns
+  perform set_config('lock_timeout', '1s', true);
   insert into rowbell.calls (name, arguments) values ('publish', arguments || '{"step": "make"}') returning result into published;
   missing := array(select t.ddl from rowbell.publish_triggers((published ->> 'id')::int, relation) as t where not t.is_there);
   if missing <> '{}' then
@@ -299,6 +300,7 @@ begin
         using hint = 'Detach them, or publish the tables that hold rows here, to be told of rows.';
     end if;
   end if;
+  perform set_config('lock_timeout', lock_timeout, true);   -- a setting of a function outlives it
 end $$;
 
 -- unpublish, as far as it needs the schema's owner, in steps (arguments.step). look: which publication it is. remove: do it; its
@@ -324,6 +326,7 @@ end $$;
 create or replace function rowbell.unpublish(relation regclass) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+  lock_timeout constant text := current_setting('lock_timeout');
   call     jsonb := jsonb_build_object('relation', relation::oid::bigint::text, 'step', 'look');
   found_id jsonb;
   targets  oid[];
@@ -345,13 +348,14 @@ begin
           or f.proname ~ '^capture_[0-9]+(_|$)' and g.tgrelid in (select r from rowbell.publish_relations(relation) as r));
   -- Dropping a trigger stops readers, too.
   perform rowbell.lock_gently(targets, 'access exclusive');
-  perform set_config('lock_timeout', '1s', true);   -- until this function returns
+  perform set_config('lock_timeout', '1s', true);
   foreach ddl in array drops loop
     execute ddl;
   end loop;
   if found_id is not null then
     insert into rowbell.calls (name, arguments) values ('unpublish', call || '{"step": "remove"}');
   end if;
+  perform set_config('lock_timeout', lock_timeout, true);
   return found_id is not null;
 end $$;
 

@@ -386,7 +386,7 @@ START_TEST(a_parameter_of_a_redis_url_is_named) {
 }
 END_TEST
 
-#define EACH(tcase, test, table) tcase_add_loop_test(tcase, test, 0, (int)(sizeof table / sizeof *table))
+#define EACH(tcase, test, table) tcase_add_loop_test(tcase, test, 0, (int)(sizeof(table) / sizeof *(table)))
 
 static void add_tests(Suite *suite) {
     TCase *schema = suite_case(suite, "schema", 120);

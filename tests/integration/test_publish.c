@@ -62,8 +62,8 @@ START_TEST(publish_stops_no_reader_and_the_second_time_nobody) {
     PGconn *conn = fresh(tables[_i]);
     sql_run(conn, "begin; select rowbell.publish('posts')");
     const char *expected[] = {"posts ShareRowExclusiveLock",
-                              "posts ShareRowExclusiveLock, posts_1 ShareRowExclusiveLock, posts_2 "
-                              "ShareRowExclusiveLock",
+                              ("posts ShareRowExclusiveLock, posts_1 ShareRowExclusiveLock, posts_2 "
+                               "ShareRowExclusiveLock"),
                               "posts ShareRowExclusiveLock, posts_1 ShareRowExclusiveLock"};
     ck_assert_str_eq(sql_text(conn, strong_locks), expected[_i]);
     sql_run(conn, "commit; begin; select rowbell.publish('posts', scope => 'tenant')");
@@ -73,6 +73,19 @@ START_TEST(publish_stops_no_reader_and_the_second_time_nobody) {
     ck_assert_int_eq(sql_int(conn, advisory_locks), 0);
     sql_run(conn, "commit; insert into posts values (1, 'a')");
     ck_assert_str_eq(sql_text(conn, "select scope from rowbell.events"), "a");
+}
+END_TEST
+
+START_TEST(no_setting_outlives_publish) {
+    fixture_database();
+    PGconn *conn = fixture_connect();
+    sql_run(conn, "create table settled (id int primary key); begin; set local lock_timeout = '7s'; "
+                  "select rowbell.publish('settled')");
+    ck_assert_str_eq(sql_text(conn, "show lock_timeout"), "7s");
+    sql_run(conn, "select rowbell.unpublish('settled')");
+    ck_assert_str_eq(sql_text(conn, "show lock_timeout"), "7s");
+    sql_run(conn, "commit");
+    ck_assert_str_eq(sql_text(conn, "show lock_timeout"), "0");
 }
 END_TEST
 
@@ -210,6 +223,7 @@ static void add_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "publish", 60);
     int table_count = (int)(sizeof tables / sizeof *tables);
     tcase_add_loop_test(tcase, publish_stops_no_reader_and_the_second_time_nobody, 0, table_count);
+    tcase_add_test(tcase, no_setting_outlives_publish);
     tcase_add_test(tcase, publish_gives_up_waiting_for_a_writer);
     tcase_add_loop_test(tcase, nobody_waits_behind_a_publish_that_waits, 0, 2);
     tcase_add_loop_test(tcase, nobody_waits_behind_an_unpublish_that_waits, 0, 2);

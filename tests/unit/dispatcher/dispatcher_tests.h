@@ -2,8 +2,8 @@
 #pragma once
 #include "tests/support/fixture.h"
 
-// The clock that the code under test reads: the real one, until a test stops it, and what a test has moved it on by. The
-// same for chance: below 0, real. (--wrap in tests/meson.build.)
+// The clock that the code under test reads: the real one, until a test stops it, and what a test has moved it on by.
+// The same for chance: below 0, real. (--wrap in tests/meson.build.)
 extern uint64_t clock_stopped_ms, clock_moved_ms;
 extern double chance;
 uint64_t real_clock_ms(void);
