@@ -26,7 +26,7 @@ declare
 begin
   if change then
     select * into found_row from rowbell.subscriptions s
-     where s.name = subscription_find.name and rowbell.may_manage(caller, s.owner) for update;
+     where s.name = subscription_find.name and rowbell.may_manage(caller, s.owner) for no key update;
   else
     select * into found_row from rowbell.subscriptions s
      where s.name = subscription_find.name and rowbell.may_manage(caller, s.owner);

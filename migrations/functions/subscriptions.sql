@@ -417,6 +417,8 @@ begin
     raise exception 'rowbell.remove_subscription: % feeds the stream', quote_literal(found_row.name)
       using errcode = 'object_in_use', hint = 'Pause it instead.';
   end if;
+  -- A walk has its row before it writes a document, for which PostgreSQL locks the subscription; so this has it first, too.
+  delete from rowbell.index_walks w where w.subscription_id = found_row.id;
   delete from rowbell.subscriptions s where s.id = found_row.id;
   -- What is being sent goes when its attempt ends, or with the orphans: the dispatcher, which ends it with jobs of others, would wait for
   -- this transaction.

@@ -527,7 +527,7 @@ START_TEST(who_read_first_never_writes_last) { // two dispatchers at once, as af
              "select rowbell.index_write((select id from rowbell.subscriptions where kind = 'index'), "
              "array(select seq from rowbell.events where key = 'a'))");
     // The first has read the row, and cannot write: somebody holds the document's place.
-    sql_run(other, "begin; insert into rowbell.search select id, 'posts', 'a', null, '{}', 'simple', '', 0 from "
+    sql_run(other, "begin; insert into rowbell.search select id, 'posts', 'a', null, '{}', '', 0 from "
                    "rowbell.subscriptions where kind = 'index'");
     PGconn *first = send_alone(write);
     sql_wait(conn, WAIT_MS, "select count(*) = 1 from pg_locks where locktype = 'transactionid' and not granted");
@@ -671,6 +671,24 @@ START_TEST(whatever_happens_the_index_equals_the_tables) {
 }
 END_TEST
 
+// A step of a walk has the walk's row, and writes documents, for which PostgreSQL locks the subscription.
+START_TEST(a_subscription_is_removed_beside_a_walk) {
+    PGconn *conn = fresh(), *walk = fixture_connect();
+    sql_run(conn, "insert into posts values ('a', 'there')");
+    add_index(conn, POSTGRES, "null", "");
+    sql_run(walk, "begin; select rowbell.index_walk_open(s.id, (select max(seq) from rowbell.events), 'posts') from "
+                  "rowbell.subscriptions s where s.kind = 'index'");
+    PGconn *remove = send_alone("select rowbell.remove_subscription('postgres')");
+    sql_wait(conn, WAIT_MS, "select count(*) = 1 from pg_locks where locktype = 'transactionid' and not granted");
+    sql_run(walk,
+            "insert into rowbell.search select id, 'posts', 'a', null, '{}', '', 0 from rowbell.subscriptions where "
+            "kind = 'index'; commit");
+    wait_for(is_done, remove, WAIT_MS, "the removal");
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.subscriptions where kind = 'index'"), 0);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.search"), 0);
+}
+END_TEST
+
 // Transactions that were open when it began keep a walk waiting; the job is given back.
 START_TEST(a_walk_that_waits_lets_the_process_end) {
     PGconn *conn = fresh(), *other = fixture_connect();
@@ -710,6 +728,7 @@ static void add_tests(Suite *suite) {
     tcase_add_test(postgres, keys_of_every_type_find_their_row);
     tcase_add_test(postgres, who_read_first_never_writes_last);
     tcase_add_test(postgres, bad_options_are_refused);
+    tcase_add_test(postgres, a_subscription_is_removed_beside_a_walk);
     tcase_add_test(postgres, a_walk_that_waits_lets_the_process_end);
     TCase *property = suite_case(suite, "property", 200);
     tcase_add_test(property, whatever_happens_the_index_equals_the_tables);
