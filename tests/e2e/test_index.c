@@ -676,8 +676,12 @@ START_TEST(a_subscription_is_removed_beside_a_walk) {
     PGconn *conn = fresh(), *walk = fixture_connect();
     sql_run(conn, "insert into posts values ('a', 'there')");
     add_index(conn, POSTGRES, "null", "");
-    sql_run(walk, "begin; select rowbell.index_walk_open(s.id, (select max(seq) from rowbell.events), 'posts') from "
-                  "rowbell.subscriptions s where s.kind = 'index'");
+    static const char *const open =
+        "select rowbell.index_walk_open(s.id, (select max(seq) from rowbell.events), 'posts') from "
+        "rowbell.subscriptions s where s.kind = 'index'";
+    sql_run(walk, open);
+    sql_run(walk, "begin");
+    sql_run(walk, open);
     PGconn *remove = send_alone("select rowbell.remove_subscription('postgres')");
     sql_wait(conn, WAIT_MS, "select count(*) = 1 from pg_locks where locktype = 'transactionid' and not granted");
     sql_run(walk,
