@@ -50,12 +50,12 @@ begin atomic
    where p.relation is null and not exists (select from rowbell.published_candidates(p)) and not exists (select from rowbell.published_carriers(p.id))
   union all
   select 'not captured', r.relation::regclass::text, format('it has the triggers of %s, whose table is not found: it may be that table, by another name', p.name),
-         rowbell.publish_command(jsonb_populate_record(p, jsonb_build_object('relation', r.relation::regclass)))
+         rowbell.publish_command(jsonb_populate_record(p, jsonb_build_object('relation', r.relation::bigint)))
     from rowbell.published_tables() p cross join rowbell.published_carriers(p.id) r
    where p.relation is null and not exists (select from rowbell.published_candidates(p))
   union all
   select 'not captured', c.relation::regclass::text, 'its triggers are missing, or those of another installation, as after a dump was restored in part',
-         rowbell.publish_command(jsonb_populate_record(p, jsonb_build_object('relation', c.relation::regclass)))
+         rowbell.publish_command(jsonb_populate_record(p, jsonb_build_object('relation', c.relation::bigint)))
     from rowbell.published_tables() p cross join rowbell.published_candidates(p) c where p.relation is null
   union all
   select 'column is gone', p.relation::regclass::text, string_agg(c.was, ', ')
@@ -93,7 +93,9 @@ begin atomic
   union all
   -- The function remembers how its table was published.
   select 'not published', r.relation::regclass::text, 'it has the triggers of ' || coalesce(n.name, 'a table') || ', but rowbell.published was not restored',
-         case when n.command is null or to_regclass(n.name) <> r.relation then format('select rowbell.unpublish(%L)', r.relation::regclass)
+         -- Where the table is there that the command names, this one is what was detached from it.
+         case when n.command is null or n.name <> r.relation::regclass::text and exists (select from pg_class c where c.oid::regclass::text = n.name)
+                then format('select rowbell.unpublish(%L)', r.relation::regclass)
               else format('select rowbell.publish(%L', r.relation::regclass) || n.options end
     from pg_proc f
    cross join lateral (
@@ -111,22 +113,21 @@ begin atomic
      and not exists (select from rowbell.published p cross join rowbell.published_candidates(p) c cross join rowbell.publish_relations(c.relation) r
                       where r = g.tgrelid)
   union all
-  select 'key is not unique', p.relation::regclass::text, array_to_string(p.key, ', '),
+  select 'key is not unique', p.relation::regclass::text, array_to_string(k.columns, ', '),
          'add a unique constraint on these columns, or publish with another key'
     from rowbell.published_tables() p
-   where p.relation is not null and cardinality(p.key) > 0
-     -- Renamed columns are told above.
-     and cardinality(p.key) = (select count(*) from pg_attribute a where a.attrelid = p.relation and a.attname = any (p.key) and not a.attisdropped)
-     and not exists (
+   cross join lateral (select array_agg(c.now order by c.now) as columns from rowbell.published_columns(p) c
+                        where c.was = any (p.key) having bool_and(c.now is not null)) k
+   where p.relation is not null and not exists (
      select from pg_index i where i.indrelid = p.relation and i.indisunique and i.indisvalid and i.indpred is null
-      and (select array_agg(a.attname order by a.attname) from unnest(i.indkey::int2[]) k
-             join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k)
-        = (select array_agg(k order by k) from unnest(p.key) k))
+      and (select array_agg(a.attname order by a.attname) from unnest(i.indkey::int2[]) n
+             join pg_attribute a on a.attrelid = i.indrelid and a.attnum = n) = k.columns)
   union all
   select 'key may be NULL', p.relation::regclass::text, string_agg(a.attname, ', ' order by a.attname),
          'set these columns not null, or publish with another key'
-    from rowbell.published_tables() p join pg_attribute a on a.attrelid = p.relation and a.attname = any (p.key) and not a.attnotnull
-   group by p.id, p.relation
+    from rowbell.published_tables() p cross join rowbell.published_columns(p) c
+    join pg_attribute a on a.attrelid = p.relation and a.attname = c.now and not a.attnotnull
+   where c.was = any (p.key) group by p.id, p.relation
   union all
   select 'follows some changes only', 'follow_ddl', 'it was switched on by an earlier version', 'select rowbell.follow_ddl()'
    where exists (select from pg_event_trigger e where e.evtname = 'rowbell_follow_ddl')

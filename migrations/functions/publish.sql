@@ -297,9 +297,9 @@ begin
   if not (published ->> 'changed')::boolean and missing = '{}' then
     return;
   end if;
-  -- First and once; what making a trigger needs, and no more. After it nothing is waited for, or hardly anything.
-  perform rowbell.lock_gently(case when published ->> 'id' is null or missing <> '{}' then array(select rowbell.publish_relations(relation))
-                                   else '{}' end, 'share row exclusive');
+  -- First and once, where triggers are made; what that needs, and no more. After it nothing is waited for, or hardly anything.
+  perform rowbell.lock_gently(array(select distinct t.target::oid from rowbell.publish_triggers((published ->> 'id')::int, relation) as t
+                                     where not t.is_there), 'share row exclusive');
   perform set_config('lock_timeout', '1s', true);
   insert into rowbell.calls (name, arguments) values ('publish', arguments || '{"step": "make"}') returning result into published;
   missing := array(select t.ddl from rowbell.publish_triggers((published ->> 'id')::int, relation, arguments ->> 'capture', lastval) as t where not t.is_there);
@@ -445,9 +445,14 @@ end;
 create or replace function rowbell.follow_tables(relations oid[]) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+  was    constant text := current_setting('lock_timeout');
   p      record;
   target record;
 begin
+  -- Others wait for what the command has locked.
+  if (select s.setting::int not between 1 and 1000 from pg_settings s where s.name = 'lock_timeout') then
+    perform set_config('lock_timeout', '1s', true);
+  end if;
   for p in select n.* from rowbell.published_now(relations) n loop
     begin
       perform rowbell.publish(p.relation, p.scope, p.soft_delete, p.watch, p.key, p.name, p.webhook, p.capture, p.lastval);
@@ -469,6 +474,7 @@ begin
       end;
     end loop;
   end loop;
+  perform set_config('lock_timeout', was, true);
 end $$;
 
 create or replace function rowbell.on_ddl() returns event_trigger
