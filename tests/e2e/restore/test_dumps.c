@@ -180,6 +180,39 @@ START_TEST(structure_and_data_apart) {
 }
 END_TEST
 
+// The schema rowbell alone, before the tables are there: its rows are whole, and tell what is to be published.
+START_TEST(our_schema_alone) {
+    PGconn *source = furnished();
+    const char *dump = dump_file();
+    static const char *const rows = "select concat_ws(' ', (select count(*) from rowbell.published), (select count(*) "
+                                    "from rowbell.event_types), (select "
+                                    "count(*) from rowbell.routes), (select count(*) from rowbell.events))";
+    const char *before = sql_text(source, rows);
+    SHELL("pg_dump -Fc -n rowbell -f %s '%s'", dump, support_database_url());
+    SHELL("pg_dump --schema-only -n app -f %s.sql '%s'", dump, support_database_url());
+    const char *url = fixture_empty_database();
+    SHELL("pg_restore -e -d '%s' %s", url, dump);
+    PGconn *conn = fixture_connect();
+    ck_assert_str_eq(sql_text(conn, rows), before);
+    ck_assert_int_eq(sql_int(conn, "select count(*) from rowbell.doctor() where problem = 'table is gone'"), 4);
+    // As somebody makes the tables, without triggers.
+    SHELL("sed -i '/CREATE TRIGGER/d' %s.sql; psql -X -q -v ON_ERROR_STOP=1 -f %s.sql '%s'; rm %s.sql", dump, dump, url,
+          dump);
+    char remedy[1000];
+    snprintf(remedy, sizeof remedy, "%s; %s; %s", publish_named, publish_parted, publish_posts);
+    ck_assert_str_eq(remedies(conn, "not captured"), remedy);
+    sql_run(conn, remedy);
+    expect_captured(conn);
+    // A copy sends nothing to the endpoints of production.
+    sql_run(conn,
+            "select rowbell.set_subscription_state(name, 'paused') from rowbell.subscriptions where kind <> 'sse';"
+            "update rowbell.installation set id = replace(gen_random_uuid()::text, '-', '')");
+    ck_assert_int_eq(
+        sql_int(conn, "select count(*) from rowbell.subscriptions where kind <> 'sse' and state = 'active'"), 0);
+    unlink(dump);
+}
+END_TEST
+
 // What pg_upgrade refuses, and what a dump does not keep: numbers in columns of ours, except where their use is
 // checked.
 START_TEST(no_column_is_a_number_of_this_database) {
@@ -213,5 +246,6 @@ void add_dumps(Suite *suite) {
     tcase_add_test(tcase, tables_restored_into_another_installation);
     tcase_add_loop_test(tcase, data_of_the_application_alone, 0, 3);
     tcase_add_test(tcase, structure_and_data_apart);
+    tcase_add_test(tcase, our_schema_alone);
     tcase_add_test(tcase, no_column_is_a_number_of_this_database);
 }
