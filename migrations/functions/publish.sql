@@ -298,7 +298,7 @@ begin
     return;
   end if;
   -- First and once, where triggers are made; what that needs, and no more. After it nothing is waited for, or hardly anything.
-  perform rowbell.lock_gently(array(select distinct t.target::oid from rowbell.publish_triggers((published ->> 'id')::int, relation) as t
+  perform rowbell.lock_gently(array(select distinct t.target::oid from rowbell.publish_triggers((published ->> 'id')::int, relation, arguments ->> 'capture', lastval) as t
                                      where not t.is_there), 'share row exclusive');
   perform set_config('lock_timeout', '1s', true);
   insert into rowbell.calls (name, arguments) values ('publish', arguments || '{"step": "make"}') returning result into published;
