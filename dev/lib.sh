@@ -197,22 +197,28 @@ while True:
     break'
 }
 
-# pg_make DIRECTORY: a cluster at DIRECTORY/pg. Where user postgres may not enter (a checkout below /root) that is a link
-# to a directory in /var/tmp. The superuser is postgres; pg_start gives it a password, kept in DIRECTORY/pg-password.
+# memory_place: a directory in memory, where there is room for a cluster that comes and goes.
+memory_place() {
+    local free
+    [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ] && [ -w /dev/shm ] || return 0
+    free=$(df -k --output=avail /dev/shm | tail -n 1)
+    [ "$free" -lt 4194304 ] || [ "$(awk '/^MemAvailable/ {print $2}' /proc/meminfo)" -lt 8388608 ] || echo /dev/shm
+}
+
+# pg_make DIRECTORY [PLACE]: a cluster at DIRECTORY/pg, which is a link to a directory in PLACE; without one, in /var/tmp where user
+# postgres may not enter (a checkout below /root). The superuser is postgres; pg_start gives it a password, kept in
+# DIRECTORY/pg-password.
 pg_make() {
-    local directory=$1 data=$1/pg place bin
+    local directory=$1 data=$1/pg place=${2:-} bin
     bin=$(pg_bin_find) || die "PostgreSQL is not installed (no initdb in /usr/lib/postgresql)"
-    if [ "$(id -u)" -eq 0 ]; then
-        if as_postgres test -x "$directory"; then
-            install -d -o postgres -m 700 "$data"
-        else
-            place=$(mktemp -d /var/tmp/rowbell-pg.XXXXXX)
-            chown postgres "$place"
-            ln -sfn "$place" "$data"
-        fi
+    if [ -z "$place" ] && [ "$(id -u)" -eq 0 ] && ! as_postgres test -x "$directory"; then place=/var/tmp; fi
+    if [ -n "$place" ]; then
+        place=$(mktemp -d "$place/rowbell-pg.XXXXXX")
+        ln -sfn "$place" "$data"
     else
         install -d -m 700 "$data"
     fi
+    [ "$(id -u)" -ne 0 ] || chown postgres "$data/"
     if ! as_postgres "$bin/initdb" -D "$(readlink -f "$data")" -U postgres -E UTF8 --locale=C.UTF-8 --no-sync \
         --auth-local=trust --auth-host=scram-sha-256 >"$directory/initdb.log" 2>&1; then
         cat "$directory/initdb.log" >&2

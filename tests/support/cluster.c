@@ -95,7 +95,8 @@ static void run(const struct cluster *cluster, char *const argv[]) {
 // ---- making and removing ----
 
 static void prefix_of(pid_t test, char *ret_prefix, size_t size) {
-    snprintf(ret_prefix, size, "/tmp/rowbell-cluster-%d-", (int)test);
+    const char *place = getenv("ROWBELL_TEST_PLACE"); // in memory, where there is room
+    snprintf(ret_prefix, size, "%s/rowbell-cluster-%d-", place != NULL ? place : "/tmp", (int)test);
 }
 
 // A failed test runs no code of its own at its end. This process outlives it: when the pipe closes, the test is gone
