@@ -14,8 +14,9 @@ START_TEST(test_publish) {
     ck_assert_str_eq(sql_text(conn, "select string_agg(subject || ' ' || scope, ',') from rowbell.events"),
                      "articles/p1 t1");
     expect_status(RUN("publish", "public.posts", "--key", "id", "--no-webhook", "--json"), 0);
-    expect_json("j = '{\"relation\": \"public.posts\", \"name\": \"posts\", \"key\": [\"id\"], \"scope\": null, "
-                "\"soft_delete\": null, \"watch\": null, \"webhook\": false}'");
+    expect_json(
+        "j = '{\"relation\": \"public.posts\", \"name\": \"posts\", \"key\": [\"id\"], \"scope\": null, "
+        "\"soft_delete\": null, \"watch\": null, \"webhook\": false, \"capture\": \"rows\", \"lastval\": null}'");
     expect_status(RUN("unpublish", "posts"), 0);
     expect_text(out, "public.posts is not captured any more\n");
     sql_run(conn, "insert into posts values ('p2', 't1', 'hello')");
