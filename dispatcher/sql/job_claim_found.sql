@@ -4,11 +4,14 @@
 -- Rows fit as far as the sum of their events' bytes goes: the first job of each subscription before any second one, in the arrays'
 -- order. The first of all fits whatever its size, so that each can go when it is its turn; any other one that alone is over the sum
 -- stands in nobody's way. Bytes are those stored (nothing is read for them); the longest text of them is some 100 times as long.
+-- Each event is read once; large data is a pointer here, and read for jobs that fit only.
 sized as materialized (
-  select f.*, row_number() over (partition by f.subscription_id order by f.event_seq) as nth,
-         (select coalesce(pg_column_size(v.data), 0) + coalesce(pg_column_size(v.subject), 0) + coalesce(pg_column_size(v.key), 0)
-            from rowbell.events v where v.seq = f.event_seq limit 1) as bytes
+  select f.*, row_number() over (partition by f.subscription_id order by f.event_seq) as nth, e.*
     from found f
+    left join lateral (
+      select coalesce(pg_column_size(v.data), 0) + coalesce(pg_column_size(v.subject), 0) + coalesce(pg_column_size(v.key), 0) as bytes,
+             (date_part('epoch', v.occurred_at) * 1000000)::bigint as occurred_us, v.type_id, v.subject, v.op, v.key, v.data
+        from rowbell.events v where v.seq = f.event_seq limit 1) e on true
 ),
 placed as (
   select s.*, row_number() over (order by s.nth, s.place) as turn from sized s
@@ -42,20 +45,17 @@ noted as (
    where f.expired
 )
 select c.subscription_id, c.event_seq, c.attempts, c.uncounted, c.lost, c.lost_alone,
-       e.occurred_us, (select t.type from rowbell.event_types t where t.id = e.type_id) as type, e.subject, e.op, e.key,
-       case when octet_length(e.data) <= 33554432 then e.data end as data,
-       case when e.stored > 33554432 then e.stored when octet_length(e.data) > 33554432 then octet_length(e.data) end as too_large,
+       f.occurred_us, (select t.type from rowbell.event_types t where t.id = f.type_id) as type, f.subject, f.op, f.key,
+       case when octet_length(d.text) <= 33554432 then d.text end as data,
+       case when d.stored > 33554432 then d.stored when octet_length(d.text) > 33554432 then octet_length(d.text) end as too_large,
        c.attempts > 1 and exists (
          select from rowbell.attempts a
           where a.event_seq = c.event_seq and a.subscription_id = c.subscription_id
             and a.status = 429 and a.started_at < now() - $8::bigint * interval '1 millisecond') as throttled_long
   from claimed c
-  left join lateral (
-    select (date_part('epoch', v.occurred_at) * 1000000)::bigint as occurred_us, v.type_id, v.subject, v.op, v.key,
-           pg_column_size(v.data) as stored, case when pg_column_size(v.data) <= 33554432 then v.data::text end as data
-      from rowbell.events v
-     where v.seq = c.event_seq
-     limit 1) e on true
+  join fitting f on f.subscription_id = c.subscription_id and f.event_seq = c.event_seq
+ cross join lateral (
+    select pg_column_size(f.data) as stored, case when pg_column_size(f.data) <= 33554432 then f.data::text end as text offset 0) d
 union all
 select b.subscription_id, min(b.event_seq), 0::smallint, 0::smallint, 0::smallint, 0::smallint, null, null, null, null, null, null, null, false
   from judged_bytes b
