@@ -2,9 +2,15 @@
 -- compatible_from: 6
 -- Runs once, as rowbell_owner (with --no-roles: as whoever migrates), in one transaction.
 
--- What lastval() means after Rowbell took a number (functions/lastval.sql). Any value may be put into it, so that nextval must not end at
--- the greatest one. Its numbers are each session's own; nothing is lost with it in a crash.
-create unlogged sequence rowbell.lastval minvalue -9223372036854775808 cycle;
+-- What lastval() means after Rowbell took a number (functions/lastval.sql). Any value may be put into them, so that nextval must not end at
+-- the greatest one. Their numbers are each session's own; nothing is lost with them in a crash. Sessions share them by their process
+-- id, since each use locks the page of a sequence: with one, 16 writers made 0.7 of the inserts.
+do $$
+begin
+  for i in 0 .. 15 loop
+    execute format('create unlogged sequence rowbell.lastval_%s minvalue -9223372036854775808 cycle', i);
+  end loop;
+end $$;
 
 alter table rowbell.published
   add column capture text not null default 'rows' check (capture in ('rows', 'collection')),

@@ -9,7 +9,12 @@ revoke create on schema rowbell from public;
 grant insert (name, arguments), select (result) on rowbell.calls to public;
 grant select on rowbell.caller to public;
 -- lastval() asks for this right; see functions/lastval.sql.
-grant usage on sequence rowbell.lastval to public;
+do $$
+begin
+  for i in 0 .. 15 loop
+    execute format('grant usage on sequence rowbell.lastval_%s to public', i);
+  end loop;
+end $$;
 -- These compute, read the catalog, lock with the caller's rights, or tell of the caller's own transaction and tables; triggers of follow_ddl run as whoever alters a table.
 grant execute on function rowbell.event_id, rowbell.event_seq, rowbell.receipt, rowbell.publish_triggers, rowbell.publish_relations,
   rowbell.published_now, rowbell.published_parts, rowbell.follow_tables, rowbell.follow_ddl, rowbell.lock_gently, rowbell.lastval_kept,

@@ -15,10 +15,19 @@ exception when others then
   return null;
 end $$;
 
+-- The sequence that this session uses; names that a dump keeps.
+create or replace function rowbell.lastval_sequence() returns regclass
+language sql stable
+return (array[
+  'rowbell.lastval_0'::regclass, 'rowbell.lastval_1'::regclass, 'rowbell.lastval_2'::regclass, 'rowbell.lastval_3'::regclass,
+  'rowbell.lastval_4'::regclass, 'rowbell.lastval_5'::regclass, 'rowbell.lastval_6'::regclass, 'rowbell.lastval_7'::regclass,
+  'rowbell.lastval_8'::regclass, 'rowbell.lastval_9'::regclass, 'rowbell.lastval_10'::regclass, 'rowbell.lastval_11'::regclass,
+  'rowbell.lastval_12'::regclass, 'rowbell.lastval_13'::regclass, 'rowbell.lastval_14'::regclass, 'rowbell.lastval_15'::regclass])[1 + pg_backend_pid() % 16];
+
 -- Makes it what lastval() is; NULL: leaves that as it is. The session has the value for itself: other sessions can read from the sequence
 -- that it is at 1. One expression, which PostgreSQL puts in the place of the call; each argument is made before its call.
 create or replace function rowbell.lastval_put(kept bigint) returns bigint
 language sql volatile
 return case when kept is not null then
-  setval('rowbell.lastval'::regclass, case when setval('rowbell.lastval'::regclass,
-    case when nextval('rowbell.lastval'::regclass) is not null then kept end) is not null then 1 end, false) end;
+  setval(rowbell.lastval_sequence(), case when setval(rowbell.lastval_sequence(),
+    case when nextval(rowbell.lastval_sequence()) is not null then kept end) is not null then 1 end, false) end;
