@@ -8,7 +8,8 @@
 do $$
 begin
   for i in 0 .. 15 loop
-    execute format('create unlogged sequence rowbell.lastval_%s minvalue -9223372036854775808 cycle', i);
+    execute format('create %s sequence rowbell.lastval_%s minvalue -9223372036854775808 cycle',
+                   case when current_setting('server_version_num')::int >= 150000 then 'unlogged' end, i);   -- 14 has none
   end loop;
 end $$;
 
