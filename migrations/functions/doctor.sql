@@ -137,11 +137,13 @@ begin atomic
          'publish the table where it is written'
     from pg_subscription_rel r join rowbell.published_tables() p on p.relation = r.srrelid
   union all
-  select 'role writes without triggers', coalesce(s.setrole::regrole::text, '(all)'), 'session_replication_role = replica',
-         'alter role ... reset session_replication_role'
+  select 'role writes without triggers', case when s.setrole = 0 then '(all)' else s.setrole::regrole::text end, 'session_replication_role = replica',
+         'alter ' || case when s.setrole = 0 then format('database %I', current_database())
+                          else format('role %s', s.setrole::regrole) || case when s.setdatabase <> 0 then format(' in database %I', current_database()) else '' end
+                     end || ' reset session_replication_role'
     from pg_db_role_setting s
    where s.setdatabase in (0, (select d.oid from pg_database d where d.datname = current_database()))
-     and exists (select from unnest(s.setconfig) c where c in ('session_replication_role=replica', 'session_replication_role=local'))
+     and 'session_replication_role=replica' = any (s.setconfig)
   union all
   select 'prepared transactions may fail', 'wake', 'max_prepared_transactions is ' || current_setting('max_prepared_transactions')
          || ' and writers may NOTIFY', 'select rowbell.set_wake(''poll''), unless nobody uses two-phase commit'

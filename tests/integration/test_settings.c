@@ -334,12 +334,45 @@ START_TEST(nothing_of_ours_changes_a_setting) {
 }
 END_TEST
 
+// The one setting that loses events; its other values do not.
+START_TEST(doctor_names_who_writes_without_triggers) {
+    static const char *const found = "select coalesce(string_agg(subject || ': ' || remedy, '; '), 'none') from "
+                                     "rowbell.doctor() where problem = 'role writes without triggers'";
+    fixture_database();
+    PGconn *admin = fixture_admin();
+    const char *database = sql_text(admin, "select current_database()");
+    PGconn *login = PQconnectdb(fixture_login("rowbell_record"));
+    char sql[300], expected[400];
+    snprintf(sql, sizeof sql, "alter role %s in database %s set session_replication_role = local", PQuser(login),
+             database);
+    sql_run(admin, sql);
+    ck_assert_str_eq(sql_text(admin, found), "none");
+    snprintf(sql, sizeof sql, "alter role %s in database %s set session_replication_role = replica", PQuser(login),
+             database);
+    sql_run(admin, sql);
+    snprintf(sql, sizeof sql, "alter role %s in database %s reset session_replication_role", PQuser(login), database);
+    snprintf(expected, sizeof expected, "%s: %s", PQuser(login), sql);
+    ck_assert_str_eq(sql_text(admin, found), expected);
+    sql_run(admin, sql);
+    ck_assert_str_eq(sql_text(admin, found), "none");
+    snprintf(sql, sizeof sql, "alter database %s set session_replication_role = replica", database);
+    sql_run(admin, sql);
+    snprintf(sql, sizeof sql, "alter database %s reset session_replication_role", database);
+    snprintf(expected, sizeof expected, "(all): %s", sql);
+    ck_assert_str_eq(sql_text(admin, found), expected);
+    sql_run(admin, sql);
+    ck_assert_str_eq(sql_text(admin, found), "none");
+    PQfinish(login);
+}
+END_TEST
+
 static void add_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "settings", 500);
     tcase_add_loop_test(tcase, every_setting_leaves_the_same_events, 0, PARTS);
     tcase_add_loop_test(tcase, every_function_means_the_same, 0, (int)(sizeof meanings / sizeof *meanings));
     tcase_add_test(tcase, no_body_depends_on_how_strings_are_read);
     tcase_add_test(tcase, nothing_of_ours_changes_a_setting);
+    tcase_add_test(tcase, doctor_names_who_writes_without_triggers);
 }
 
 int main(void) {
