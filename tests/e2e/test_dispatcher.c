@@ -482,17 +482,27 @@ START_TEST(a_bad_entry_does_not_block_the_others) {
 }
 END_TEST
 
+struct listener {
+    PGconn *conn;
+    PGnotify *notify;
+};
+static bool was_notified(void *arg) {
+    struct listener *listener = arg;
+    ck_assert_int_eq(PQconsumeInput(listener->conn), 1);
+    listener->notify = PQnotifies(listener->conn);
+    return listener->notify != NULL;
+}
+
 START_TEST(without_redis_gateways_are_notified) {
     PGconn *conn = fresh();
     sql_run(conn, "listen rowbell_stream");
     start(sse_only);
     queue(conn, stream_subscription(conn), 3);
     sql_wait(conn, WAIT_MS, NO_JOBS);
-    PQconsumeInput(conn);
-    PGnotify *notify = PQnotifies(conn);
-    ck_assert_ptr_nonnull(notify);
-    ck_assert_int_eq(atoll(notify->extra), sql_int(conn, "select max(position) from rowbell.stream_log"));
-    PQfreemem(notify);
+    struct listener listener = {.conn = conn}; // it is told after others may see what was committed
+    wait_for(was_notified, &listener, HANG_MS, "a notification");
+    ck_assert_int_eq(atoll(listener.notify->extra), sql_int(conn, "select max(position) from rowbell.stream_log"));
+    PQfreemem(listener.notify);
 }
 END_TEST
 
