@@ -154,8 +154,8 @@ START_TEST(calls_leave_lastval_as_it_would_be) {
     PGconn *owner = fresh(), *conn = login_connect();
     static const char *const calls[] = {
         "select rowbell.record('shop.opened', 'a')",
-        "select rowbell.record('shop.opened', 'a', '{}', 'acme'), rowbell.record(type => 'shop.opened', subject => "
-        "'b')",
+        ("select rowbell.record('shop.opened', 'a', '{}', 'acme'), rowbell.record(type => 'shop.opened', subject => "
+         "'b')"),
         "begin; savepoint s; select rowbell.record('shop.opened', 'a'); rollback to s; commit",
         "select rowbell.declare_type('shop.closed')",
         "select rowbell.record('shop.closed', 'a') from generate_series(1, 3)",

@@ -97,8 +97,8 @@ static const char *const writes[] = {
     "insert into public.t values ('2026-12-01 12:34:56.789+00', 'P1M2DT3H', E'\\\\x00ff'::bytea, "
     "'pg_catalog.pg_class'::regclass, 12.5::numeric::money, 0.1::float8 + 0.2::float8, array['a', 'NULL', "
     "null]::text[])",
-    "insert into public.t values ('2026-06-01 12:34:56+00', 'P1D', E'\\\\x5c'::bytea, 'public.\"Select\"'::regclass, "
-    "1::numeric::money, 1e20::float8, array[]::text[])",
+    ("insert into public.t values ('2026-06-01 12:34:56+00', 'P1D', E'\\\\x5c'::bytea, 'public.\"Select\"'::regclass, "
+     "1::numeric::money, 1e20::float8, array[]::text[])"),
     "update public.t set price = 7::numeric::money",
     "delete from public.t",
     "insert into public.i (n) values (1), (2) returning id",
@@ -257,8 +257,8 @@ START_TEST(every_function_means_the_same) {
     sql_run(owner, "set escape_string_warning = off");
     // A URL, a condition, names: what is right is taken, and what is wrong refused.
     static const char *const taken[] = {
-        "select rowbell.add_webhook('w', 'https://example.com/a?b=c', '{*}', all_scopes => true, options => "
-        "'{\"condition\": \"$.plan == \\\"pro\\\" && $.n[*] > 1.5\", \"headers\": {\"X-A\": \"b\"}}')",
+        ("select rowbell.add_webhook('w', 'https://example.com/a?b=c', '{*}', all_scopes => true, options => "
+         "'{\"condition\": \"$.plan == \\\"pro\\\" && $.n[*] > 1.5\", \"headers\": {\"X-A\": \"b\"}}')"),
         "select rowbell.declare_type('books.sold')",
         "select rowbell.publish('public.\"Select\"')",
         "select rowbell.publish('public.\"Select\"', name => 'selects', lastval => true)",
