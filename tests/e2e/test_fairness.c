@@ -91,7 +91,7 @@ START_TEST(events_of_any_size_stop_nobody) {
     struct daemon *daemon = start(webhook_only);
     sql_wait(conn, HANG_MS, "select " DELIVERED("well%") " = 500");
     sql_wait(conn, HANG_MS, "select " DELIVERED("middle") " = 30");
-    sql_wait(conn, 4 * HANG_MS, "select " DELIVERED("large") " = 8"); // 160 MB, also under the sanitizers
+    sql_wait(conn, 8 * HANG_MS, "select " DELIVERED("large") " = 8"); // 160 MB, also under the sanitizers
     sql_wait(conn, HANG_MS, "select count(*) = 1 from rowbell.jobs_waiting where state = 'poisoned'");
     ck_assert_ptr_nonnull(strstr(sql_text(conn, "select last_error from rowbell.subscription_state h join "
                                                 "rowbell.subscriptions s on s.id = h.subscription_id where s.name = "

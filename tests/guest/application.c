@@ -40,8 +40,8 @@ static const char *const slow_transactions[][MOST_STATEMENTS] = {
      "commit"},
     {"begin", "insert into posts (tenant, title) values ('batch', $1)",
      "insert into comments (post_id, body) values ($1::int, 'batch')",
-     "insert into orders (id, placed, total) select (extract(epoch from clock_timestamp()) * 1000)::bigint % "
-     "1000000000 + 1000, '2026-02-02', 1",
+     ("insert into orders (id, placed, total) select (extract(epoch from clock_timestamp()) * 1000)::bigint % "
+      "1000000000 + 1000, '2026-02-02', 1"),
      two_seconds, "commit"},
 };
 static const char expected_refusal[] = "23502"; // of the second statement of a transaction above

@@ -98,8 +98,8 @@ static const char *const steps[] = {
     "select nextval('p_ids'); insert into orders (tenant) values ('z')",
     "begin; insert into orders (n) values (1); savepoint s; insert into items (n) values (1); rollback to s; commit",
     "begin; insert into orders (n) values (1); savepoint s; insert into items (n) values (1); release s; rollback",
-    "begin; insert into orders (n) values (1); update orders set n = 3 where n = 1; insert into items (n) values (2); "
-    "delete from items where n = 2; commit",
+    ("begin; insert into orders (n) values (1); update orders set n = 3 where n = 1; insert into items (n) values (2); "
+     "delete from items where n = 2; commit"),
     "select fails()",
     "do $$ begin for i in 1..3 loop insert into orders (n) values (i); update items set n = i; end loop; end $$",
     "merge into orders using (values (5, 1), (99999, 2)) v(id, n) on orders.id = v.id when matched then update set n = "

@@ -94,9 +94,9 @@ static const char *const writes[] = {
     "update public.p set tenant = 'b' where id < 4",
     "update public.p set gone = timestamptz '2026-12-01 00:00:00+00' where id < 3",
     "delete from public.p where id > 3",
-    "insert into public.t values ('2026-12-01 12:34:56.789+00', 'P1M2DT3H', E'\\\\x00ff'::bytea, "
-    "'pg_catalog.pg_class'::regclass, 12.5::numeric::money, 0.1::float8 + 0.2::float8, array['a', 'NULL', "
-    "null]::text[])",
+    ("insert into public.t values ('2026-12-01 12:34:56.789+00', 'P1M2DT3H', E'\\\\x00ff'::bytea, "
+     "'pg_catalog.pg_class'::regclass, 12.5::numeric::money, 0.1::float8 + 0.2::float8, array['a', 'NULL', "
+     "null]::text[])"),
     ("insert into public.t values ('2026-06-01 12:34:56+00', 'P1D', E'\\\\x5c'::bytea, 'public.\"Select\"'::regclass, "
      "1::numeric::money, 1e20::float8, array[]::text[])"),
     "update public.t set price = 7::numeric::money",
