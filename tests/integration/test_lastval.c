@@ -102,10 +102,10 @@ static const char *const steps[] = {
      "delete from items where n = 2; commit"),
     "select fails()",
     "do $$ begin for i in 1..3 loop insert into orders (n) values (i); update items set n = i; end loop; end $$",
-    "merge into orders using (values (5, 1), (99999, 2)) v(id, n) on orders.id = v.id when matched then update set n = "
-    "v.n when not matched then insert (n) values (v.n)",
-    "begin; set local rowbell.capture = 'collection'; insert into orders (n) values (1), (2); update orders set n = 1; "
-    "commit",
+    ("merge into orders using (values (5, 1), (99999, 2)) v(id, n) on orders.id = v.id when matched then update "
+     "set n = v.n when not matched then insert (n) values (v.n)"),
+    ("begin; set local rowbell.capture = 'collection'; insert into orders (n) values (1), (2); update orders set n "
+     "= 1; commit"),
     "explain (analyze, timing off) insert into orders (n) values (1)",
     "truncate orders, items",
     "insert into orders (n) values (1) returning id",
