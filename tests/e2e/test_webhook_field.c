@@ -84,6 +84,10 @@ START_TEST(field_1_killed_again_and_again_nothing_is_locked_for_longer_than_its_
         sql_wait(conn, WAIT_MS, some_written);
         daemon_signal(daemon, SIGKILL);
         ck_assert_int_eq(daemon_wait_exit(daemon, WAIT_MS), 128 + SIGKILL);
+        // PostgreSQL may be at work on its last statement still.
+        sql_wait(conn, WAIT_MS,
+                 "select count(*) = 0 from pg_stat_activity where datname = current_database() and application_name "
+                 "like 'rowbell-dispatcher%'");
         sql_run(conn, "insert into locked select subscription_id, event_seq, attempts, lease_until - "
                       "clock_timestamp() from rowbell.jobs where lease_until is not null");
     }
