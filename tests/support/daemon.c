@@ -120,7 +120,7 @@ static bool has_ended(struct daemon *daemon) {
 }
 
 int support_wait_child(pid_t pid, unsigned deadline_ms, const char *what) {
-    uint64_t end = support_now_ms() + deadline_ms;
+    uint64_t end = support_end_ms(deadline_ms);
     for (;;) {
         int status;
         pid_t ended = waitpid(pid, &status, WNOHANG);
@@ -136,7 +136,7 @@ int support_wait_child(pid_t pid, unsigned deadline_ms, const char *what) {
 }
 
 void daemon_wait_log(struct daemon *daemon, const char *text, unsigned deadline_ms) {
-    uint64_t end = support_now_ms() + deadline_ms;
+    uint64_t end = support_end_ms(deadline_ms);
     for (;;) {
         bool ended = has_ended(daemon); // before reading, so that the last line is not missed
         read_log(daemon);
@@ -175,7 +175,7 @@ void daemon_signal(struct daemon *daemon, int signal) {
 }
 
 int daemon_wait_exit(struct daemon *daemon, unsigned deadline_ms) {
-    uint64_t end = support_now_ms() + deadline_ms;
+    uint64_t end = support_end_ms(deadline_ms);
     while (!has_ended(daemon)) {
         if (support_now_ms() >= end) {
             read_log(daemon);

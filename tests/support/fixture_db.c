@@ -279,7 +279,7 @@ const char *sql_error(PGconn *conn, const char *sql) {
 }
 
 void sql_wait(PGconn *conn, unsigned deadline_ms, const char *sql) {
-    uint64_t end = support_now_ms() + deadline_ms;
+    uint64_t end = support_end_ms(deadline_ms);
     for (;;) {
         PGresult *result = sql_exec(conn, sql);
         const char *text = has_value(result) ? PQgetvalue(result, 0, 0) : "NULL";

@@ -50,8 +50,12 @@ const char *support_env(const char *name) {
     return value;
 }
 
+uint64_t support_end_ms(unsigned deadline_ms) {
+    return support_now_ms() + (deadline_ms < HANG_MS ? HANG_MS : deadline_ms);
+}
+
 void wait_for(bool (*condition)(void *arg), void *arg, unsigned deadline_ms, const char *what) {
-    uint64_t end = support_now_ms() + deadline_ms;
+    uint64_t end = support_end_ms(deadline_ms);
     while (!condition(arg)) {
         if (support_now_ms() >= end)
             ck_abort_msg("after %u ms still not: %s", deadline_ms, what);

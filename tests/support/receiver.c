@@ -332,7 +332,7 @@ int receiver_connections(struct receiver *receiver) {
 }
 
 void receiver_wait(struct receiver *receiver, int count, unsigned deadline_ms) {
-    uint64_t end = support_now_ms() + deadline_ms;
+    uint64_t end = support_end_ms(deadline_ms);
     while (receiver_count(receiver) < count) {
         if (support_now_ms() >= end)
             ck_abort_msg("after %u ms the receiver has %d requests, not %d", deadline_ms, receiver_count(receiver),

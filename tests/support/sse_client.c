@@ -61,7 +61,7 @@ const char *sse_bytes(struct sse_client *client) {
 }
 
 const char *sse_wait(struct sse_client *client, const char *text, unsigned deadline_ms) {
-    uint64_t end = support_now_ms() + deadline_ms;
+    uint64_t end = support_end_ms(deadline_ms);
     while (strstr(sse_bytes(client), text) == NULL) {
         if (client->closed)
             ck_abort_msg("the stream was closed without '%s':\n%s", text, client->bytes);

@@ -11,6 +11,8 @@ const char *support_keep_text(const char *text); // a copy; NULL gives ""
 void support_forget_memory(void);
 
 uint64_t support_now_ms(void);
+// The end of a wait that may take so long: never sooner than HANG_MS, since a slow machine is no fault.
+uint64_t support_end_ms(unsigned deadline_ms);
 void support_pause(void);                  // between two looks at a condition: 2 ms
 const char *support_env(const char *name); // fails the test when it is not set
 // A port that nobody listens on, below those that the kernel gives to outgoing connections: it stays free until used.
