@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """test_summary.py RUN_DIRECTORY [MESON_LOG.json]: shows what failed, then `N passed, N failed`; status 1 if any failed. Tests
-that ran more than once (dev/test --stress) are counted each time; those that failed are listed with how often."""
+that ran more than once (dev/test --stress) are counted each time. Those that failed are listed at the end, with why and how often."""
 import collections
 import glob
 import json
@@ -12,6 +12,7 @@ run, meson_log = (sys.argv[1:] + [""])[:2]
 passed = failed = 0
 runs = collections.Counter()  # of each program
 often = collections.Counter()  # failures of each test
+reasons = {}  # why it failed the last time
 
 
 def show(heading, text):
@@ -31,8 +32,10 @@ with open(meson_log, encoding="utf-8", errors="replace") if os.path.exists(meson
         runs[name] += 1
         if bad or broken:
             show(f"{test['name']}: {test['result']} in {test['duration']:.1f} s", output)
-        for case in re.findall(r"^.*:\d+:[FE]:[^:]*:([^:]*):", output, re.M) or ["it did not end as it should"] * broken:
+        cases = re.findall(r"^([^/\s]*/)*(\S*:\d+):[FE]:[^:]*:([^:]*):\S+ (.*)", output, re.M)
+        for _, line, case, why in cases or [("", "", "it did not end as it should", test["result"])] * broken:
             often[name, case] += 1
+            reasons[name, case] = f"{line}: {why}"[:200]
 
 for tap in sorted(glob.glob(os.path.join(run, "node-*.tap"))):
     with open(tap, encoding="utf-8", errors="replace") as log:
@@ -67,9 +70,9 @@ for name in sorted(os.listdir(logs))[:10] if failed else []:
     print(f"--- {name}, {'last ' if report is None else 'from the report of the sanitizer on, '}{len(shown)} lines")
     print("\n".join(shown))
 
-if max(runs.values(), default=0) > 1:
-    for (name, case), times in often.most_common():
-        print(f"failed {times} of {runs[name]} times: {name} {case}")
+for (name, case), times in often.most_common():
+    count = f" {times} of {runs[name]} times" if runs[name] > 1 else ""
+    print(f"failed{count}: {name} {case} {reasons.get((name, case), '')}".rstrip())
 if passed + failed == 0:
     print("no test was selected")
 print(f"{passed} passed, {failed} failed")
