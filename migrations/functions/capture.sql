@@ -234,18 +234,21 @@ end $body$, p.id) else ' begin return null; end ' end;
       'not ' || replace(long_sql, row_ref, new_ref));
     -- The usual case, one row that stays where it is, is told without pairs: each new row has an old one. In any other case changed is
     -- NULL. A pair that has not one key is no pair: these rows are joined on the key. A row that is there before and not after (its key
-    -- changed, it moved to another scope, it was soft-deleted) is a delete; one that is there after and not before is a create.
+    -- changed, it moved to another scope, it was soft-deleted) is a delete; one that is there after and not before is a create, and comes last.
     each := format($sql$
     select case when %s and not exists (select from "rowbell$old" offset 1) then %s *<> %s end into changed
       from "rowbell$old" as %s left join "rowbell$new" as %s on true limit 1;
     if changed then%s
     elsif found and changed is null then%s,
+    leaves as (select p.* from pairs p where p.old_key <> p.new_key or p.new_key is null),
+    comes as (select p.* from pairs p where p.old_key <> p.new_key or p.old_key is null),
     rows as (
       select p.* from pairs p where p.old_key = p.new_key
       union all
-      select o.old_key, o.old_scope, o.old_gone, n.new_key, n.new_scope, n.new_gone, true
-        from (select p.* from pairs p where p.old_key <> p.new_key or p.new_key is null) o
-        full join (select p.* from pairs p where p.old_key <> p.new_key or p.old_key is null) n on o.old_key = n.new_key),
+      select o.old_key, o.old_scope, o.old_gone, n.new_key, n.new_scope, n.new_gone, true from leaves o left join comes n on n.new_key = o.old_key
+      union all
+      select null, null, null, n.new_key, n.new_scope, n.new_gone, true
+        from comes n where not exists (select from leaves o where o.old_key = n.new_key)),
     changes as (
       select v.op, case v.op when 'delete' then v.old_scope else v.new_scope end as scope,
              case v.op when 'delete' then v.old_key else v.new_key end as key
