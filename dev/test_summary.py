@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test_summary.py RUN_DIRECTORY [MESON_LOG.json]: shows what failed, then `N passed, N failed`; status 1 if any failed. Tests
+"""test_summary.py RUN_DIRECTORY [MESON_LOG.json [DURATIONS]]: shows what failed, then `N passed, N failed`; status 1 if any failed. Tests
 that ran more than once (dev/test --stress) are counted each time. Those that failed are listed at the end, with why and how often."""
 import collections
 import glob
@@ -8,7 +8,7 @@ import os
 import re
 import sys
 
-run, meson_log = (sys.argv[1:] + [""])[:2]
+run, meson_log, durations = (sys.argv[1:] + ["", "0"])[:3]
 passed = failed = 0
 runs = collections.Counter()  # of each program
 often = collections.Counter()  # failures of each test
@@ -69,6 +69,14 @@ for name in sorted(os.listdir(logs))[:10] if failed else []:
     shown = lines[-30:] if report is None else lines[report : report + 30]
     print(f"--- {name}, {'last ' if report is None else 'from the report of the sanitizer on, '}{len(shown)} lines")
     print("\n".join(shown))
+
+times = []
+for path in glob.glob(os.path.join(run, "times", "*.xml")):
+    with open(path, encoding="utf-8", errors="replace") as log:
+        found = re.findall(r"<id>(.*?)</id>\s*<iteration>\d*</iteration>\s*<duration>([\d.]+)</duration>", log.read(), re.S)
+    times += [(float(seconds), f"{os.path.basename(path).rsplit('-', 1)[0]} {case}") for case, seconds in found]
+for seconds, test in sorted(times, reverse=True)[: int(durations)]:
+    print(f"{seconds:8.2f} s  {test}")
 
 for (name, case), times in often.most_common():
     count = f" {times} of {runs[name]} times" if runs[name] > 1 else ""

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 static const char *running_suite;
 
@@ -75,6 +76,11 @@ int suite_main(const char *suite_name, void (*add_tests)(Suite *suite)) {
     SRunner *runner = srunner_create(suite);
     add_tests(suite);
     int failed = 0;
+    char times[300];
+    if (getenv("ROWBELL_TEST_TIMES") != NULL) {
+        snprintf(times, sizeof times, "%s/%s-%d.xml", getenv("ROWBELL_TEST_TIMES"), suite_name, getpid());
+        srunner_set_xml(runner, times);
+    }
     if (getenv("ROWBELL_TEST_LIST") == NULL) {
         srunner_run_all(runner, CK_ENV);
         failed = srunner_ntests_failed(runner);
