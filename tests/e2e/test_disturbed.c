@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SOON_MS = 30000 };
+enum { SOON_MS = HANG_MS };
 
 #define ONCE(program, url, ...)                                                                                        \
     program_run(program, (const char *const[]){"--once", "--database-url", url, __VA_ARGS__ __VA_OPT__(, ) NULL},      \

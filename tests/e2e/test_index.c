@@ -4,6 +4,7 @@
 #include "tests/support/search_fake.h"
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -577,9 +578,10 @@ struct writer {
     pthread_t thread;
     char url[400];
     unsigned seed;
-    uint64_t end_s;
-    int changes;
 };
+
+enum { CHANGES = 70 }; // of each writer, and more until the kills are over
+static atomic_bool kills_are_over;
 
 static void *write_at_random(void *arg) {
     struct writer *writer = arg;
@@ -595,7 +597,7 @@ static void *write_at_random(void *arg) {
          "'k%1$d'; commit"),
     };
     PGconn *conn = PQconnectdb(writer->url);
-    while ((uint64_t)time(NULL) < writer->end_s) {
+    for (int changes = 0; changes < CHANGES || !atomic_load(&kills_are_over); changes++) {
         int which = rand_r(&writer->seed) % 11;
         char sql[300];
 #pragma GCC diagnostic push
@@ -606,7 +608,6 @@ static void *write_at_random(void *arg) {
         PQclear(PQexec(conn, sql)); // a key that is taken, or a deadlock, is part of the game
         if (PQtransactionStatus(conn) != PQTRANS_IDLE)
             PQclear(PQexec(conn, "rollback"));
-        writer->changes++;
         // However fast the machine is: what is left to do in the end must be done in time.
         struct timespec pause = {.tv_nsec = 5000000L};
         nanosleep(&pause, NULL);
@@ -642,7 +643,6 @@ START_TEST(whatever_happens_the_index_equals_the_tables) {
             snprintf(writers[i].url, sizeof writers[i].url, "postgresql://%s:%s@%s:%s/%s", PQuser(conn), PQpass(conn),
                      PQhost(conn), PQport(conn), PQdb(conn));
         writers[i].seed = seed + (unsigned)i;
-        writers[i].end_s = (uint64_t)time(NULL) + 6;
         ck_assert_int_eq(pthread_create(&writers[i].thread, NULL, write_at_random, &writers[i]), 0);
     }
     for (int i = 0; i < 4; i++) {
@@ -656,12 +656,9 @@ START_TEST(whatever_happens_the_index_equals_the_tables) {
         }
         daemons[i % 2] = start_dispatcher();
     }
-    int changes = 0;
-    for (int i = 0; i < WRITERS; i++) {
+    atomic_store(&kills_are_over, true);
+    for (int i = 0; i < WRITERS; i++)
         pthread_join(writers[i].thread, NULL);
-        changes += writers[i].changes;
-    }
-    ck_assert_int_gt(changes, 500);
     sql_wait(conn, HANG_MS, QUIET); // the leases of those that were killed run out first
     fprintf(stderr, "attempts: %s\n",
             sql_text(conn, "select string_agg(c.class || ' ' || c.n, ', ') from (select class, count(*) as n from "
@@ -712,21 +709,18 @@ START_TEST(a_walk_that_waits_lets_the_process_end) {
 END_TEST
 
 static void add_tests(Suite *suite) {
+    // Who owns the database has no part in what an engine answers: as a further login one of them is enough.
+    bool all = fixture_is_superuser();
+    int targets = all ? TARGETS : ELASTICSEARCH;
     TCase *targets_case = suite_case(suite, "targets", 60);
-    tcase_add_loop_test(targets_case, an_import_is_searchable_in_seconds, 0, TARGETS);
-    tcase_add_loop_test(targets_case, rows_that_go_take_their_documents_along, 0, TARGETS);
-    tcase_add_loop_test(targets_case, one_bad_document_does_not_fail_its_batch, 0, TARGETS);
-    tcase_add_loop_test(targets_case, a_truncate_clears_and_a_collection_event_reindexes, 0, TARGETS);
-    tcase_add_loop_test(targets_case, a_rebuild_begins_anew_and_survives_a_kill, 0, TARGETS);
+    tcase_add_loop_test(targets_case, an_import_is_searchable_in_seconds, 0, targets);
+    tcase_add_loop_test(targets_case, rows_that_go_take_their_documents_along, 0, targets);
+    tcase_add_loop_test(targets_case, one_bad_document_does_not_fail_its_batch, 0, targets);
+    tcase_add_loop_test(targets_case, a_truncate_clears_and_a_collection_event_reindexes, 0, targets);
+    tcase_add_loop_test(targets_case, a_rebuild_begins_anew_and_survives_a_kill, 0, targets);
     TCase *engines = suite_case(suite, "engines", 150);
-    tcase_add_loop_test(engines, too_many_and_too_large_are_handled, OPENSEARCH, TARGETS);
-    tcase_add_test(engines, without_versions_one_write_at_a_time);
-    tcase_add_loop_test(engines, the_command_line_seals_indexes_and_rebuilds, OPENSEARCH, TARGETS);
-    tcase_add_loop_test(engines, one_job_per_subject_is_in_flight, OPENSEARCH, MEILISEARCH);
-    tcase_add_loop_test(engines, a_target_that_is_away_is_waited_for, OPENSEARCH, TARGETS);
-    tcase_add_loop_test(engines, a_wrong_authorization_says_so, OPENSEARCH, TARGETS);
-    TCase *large = suite_case(suite, "large", 150);
-    tcase_add_loop_test(large, what_is_too_much_for_one_reading_comes_with_the_next, OPENSEARCH, TARGETS);
+    tcase_add_loop_test(engines, the_command_line_seals_indexes_and_rebuilds, OPENSEARCH, targets);
+    tcase_add_loop_test(engines, a_wrong_authorization_says_so, OPENSEARCH, targets);
     TCase *postgres = suite_case(suite, "postgres", 60);
     tcase_add_test(postgres, search_finds_ranks_and_escapes);
     tcase_add_test(postgres, a_missing_grant_is_named_and_healed);
@@ -735,6 +729,14 @@ static void add_tests(Suite *suite) {
     tcase_add_test(postgres, bad_options_are_refused);
     tcase_add_test(postgres, a_subscription_is_removed_beside_a_walk);
     tcase_add_test(postgres, a_walk_that_waits_lets_the_process_end);
+    if (!all)
+        return;
+    tcase_add_loop_test(engines, too_many_and_too_large_are_handled, OPENSEARCH, TARGETS);
+    tcase_add_test(engines, without_versions_one_write_at_a_time);
+    tcase_add_loop_test(engines, one_job_per_subject_is_in_flight, OPENSEARCH, MEILISEARCH);
+    tcase_add_loop_test(engines, a_target_that_is_away_is_waited_for, OPENSEARCH, TARGETS);
+    TCase *large = suite_case(suite, "large", 150);
+    tcase_add_loop_test(large, what_is_too_much_for_one_reading_comes_with_the_next, OPENSEARCH, TARGETS);
     TCase *property = suite_case(suite, "property", 200);
     tcase_add_test(property, whatever_happens_the_index_equals_the_tables);
 }

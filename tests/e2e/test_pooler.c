@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SOON_MS = 30000 };
+enum { SOON_MS = HANG_MS };
 
 static const char *pooled, *direct;
 static PGconn *application;
