@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""test_summary.py RUN_DIRECTORY [MESON_LOG.json [DURATIONS]]: shows what failed, then `N passed, N failed`; status 1 if any failed. Tests
-that ran more than once (dev/test --stress) are counted each time. Those that failed are listed at the end, with why and how often."""
+"""test_summary.py RUN_DIRECTORY [MESON_LOGS [DURATIONS]]: shows what failed, then `N passed, N failed`; status 1 if any failed.
+MESON_LOGS is a pattern. Tests that ran more than once (dev/test --stress) are counted each time. Those that failed are listed
+at the end, with why and how often."""
 import collections
 import glob
 import json
@@ -8,7 +9,7 @@ import os
 import re
 import sys
 
-run, meson_log, durations = (sys.argv[1:] + ["", "0"])[:3]
+run, meson_logs, durations = (sys.argv[1:] + ["", "0"])[:3]
 passed = failed = 0
 runs = collections.Counter()  # of each program
 often = collections.Counter()  # failures of each test
@@ -20,8 +21,10 @@ def show(heading, text):
     print("\n".join(text.strip().split("\n")[-120:]))
 
 
-with open(meson_log, encoding="utf-8", errors="replace") if os.path.exists(meson_log) else open(os.devnull) as log:
-    for test in map(json.loads, log):
+for path in sorted(glob.glob(meson_logs)):
+    with open(path, encoding="utf-8", errors="replace") as log:
+        tests = [json.loads(line) for line in log]
+    for test in tests:
         name = test["name"].split(" / ")[-1]
         output = (test.get("stdout") or "") + (test.get("stderr") or "")
         sums = re.findall(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)$", output, re.M)

@@ -565,15 +565,16 @@ static int64_t claim_blocks(PGconn *conn, int which, int subscription, const cha
              subscription);
     const char *plan = sql_text(conn, sql);
     sql_run(conn, "rollback; deallocate claim");
-    sql_run(conn, "vacuum (index_cleanup on) rowbell.jobs"); // the versions that it made
+    sql_run(conn, "vacuum (freeze, index_cleanup on) rowbell.jobs"); // the versions that it made
     return plan_blocks(plan);
 }
 
-// Jobs that are ready, and no dead version of their rows: the first claim would step over those.
+// Jobs that are ready, and no dead version of their rows: the first claim would step over those. A vacuum that freezes
+// waits for a page that the background writer holds; another leaves its dead rows there.
 static void queue_vacuumed(PGconn *conn, int subscription, int count) {
     queue(conn, subscription, count);
-    sql_run(conn, "vacuum (index_cleanup on) rowbell.events");
-    sql_run(conn, "vacuum (index_cleanup on) rowbell.jobs");
+    sql_run(conn, "vacuum (freeze, index_cleanup on) rowbell.events");
+    sql_run(conn, "vacuum (freeze, index_cleanup on) rowbell.jobs");
 }
 
 // 10 million take minutes to make; a claim that read history would show with 300,000 already: its cost is counted in
@@ -611,9 +612,9 @@ START_TEST(field_15_delivered_rows_cost_the_claim_no_block) {
         sql_run(conn, statistics[taken]);
         for (int mode = 0; mode < MODES; mode++) {
             int64_t after = claim_blocks(conn, _i, subscription, modes[mode]);
-            // The index of events is two levels deeper: for each job that is claimed, and where their order counts for
-            // each that is ready. History is thousands of blocks.
-            ck_assert_msg(after <= before[mode] + 2 * (_i == 1 ? READY + 16 : 16),
+            // The indexes are two levels deeper: that of jobs once, that of events for each job that is claimed, and
+            // where their order counts for each that is ready. History is thousands of blocks.
+            ck_assert_msg(after <= before[mode] + 2 * (1 + (_i == 1 ? READY : 0) + 16),
                           "%s, %s, %s: %ld blocks, before that %ld", _i == 1 ? "ordered" : "unordered", modes[mode],
                           statistics[taken], (long)after, (long)before[mode]);
         }
