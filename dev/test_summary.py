@@ -9,7 +9,9 @@ import os
 import re
 import sys
 
-run, meson_logs, durations = (sys.argv[1:] + ["", "0"])[:3]
+run = sys.argv[1]
+meson_logs = sys.argv[2] if len(sys.argv) > 2 else ""
+durations = int(sys.argv[3]) if len(sys.argv) > 3 else 0
 passed = failed = 0
 runs = collections.Counter()  # of each program
 often = collections.Counter()  # failures of each test
@@ -78,7 +80,7 @@ for path in glob.glob(os.path.join(run, "times", "*.xml")):
     with open(path, encoding="utf-8", errors="replace") as log:
         found = re.findall(r"<id>(.*?)</id>\s*<iteration>\d*</iteration>\s*<duration>([\d.]+)</duration>", log.read(), re.S)
     times += [(float(seconds), f"{os.path.basename(path).rsplit('-', 1)[0]} {case}") for case, seconds in found]
-for seconds, test in sorted(times, reverse=True)[: int(durations)]:
+for seconds, test in sorted(times, reverse=True)[:durations]:
     print(f"{seconds:8.2f} s  {test}")
 
 for (name, case), times in often.most_common():

@@ -711,16 +711,16 @@ END_TEST
 static void add_tests(Suite *suite) {
     // Who owns the database has no part in what an engine answers: as a further login one of them is enough.
     bool all = fixture_is_superuser();
-    int targets = all ? TARGETS : ELASTICSEARCH;
+    int last = all ? TARGETS : ELASTICSEARCH;
     TCase *targets_case = suite_case(suite, "targets", 60);
-    tcase_add_loop_test(targets_case, an_import_is_searchable_in_seconds, 0, targets);
-    tcase_add_loop_test(targets_case, rows_that_go_take_their_documents_along, 0, targets);
-    tcase_add_loop_test(targets_case, one_bad_document_does_not_fail_its_batch, 0, targets);
-    tcase_add_loop_test(targets_case, a_truncate_clears_and_a_collection_event_reindexes, 0, targets);
-    tcase_add_loop_test(targets_case, a_rebuild_begins_anew_and_survives_a_kill, 0, targets);
+    tcase_add_loop_test(targets_case, an_import_is_searchable_in_seconds, 0, last);
+    tcase_add_loop_test(targets_case, rows_that_go_take_their_documents_along, 0, last);
+    tcase_add_loop_test(targets_case, one_bad_document_does_not_fail_its_batch, 0, last);
+    tcase_add_loop_test(targets_case, a_truncate_clears_and_a_collection_event_reindexes, 0, last);
+    tcase_add_loop_test(targets_case, a_rebuild_begins_anew_and_survives_a_kill, 0, last);
     TCase *engines = suite_case(suite, "engines", 150);
-    tcase_add_loop_test(engines, the_command_line_seals_indexes_and_rebuilds, OPENSEARCH, targets);
-    tcase_add_loop_test(engines, a_wrong_authorization_says_so, OPENSEARCH, targets);
+    tcase_add_loop_test(engines, the_command_line_seals_indexes_and_rebuilds, OPENSEARCH, last);
+    tcase_add_loop_test(engines, a_wrong_authorization_says_so, OPENSEARCH, last);
     TCase *postgres = suite_case(suite, "postgres", 60);
     tcase_add_test(postgres, search_finds_ranks_and_escapes);
     tcase_add_test(postgres, a_missing_grant_is_named_and_healed);
