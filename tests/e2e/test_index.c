@@ -747,9 +747,9 @@ static void add_tests(Suite *suite) {
     tcase_add_test(engines, without_versions_one_write_at_a_time);
     tcase_add_loop_test(engines, one_job_per_subject_is_in_flight, OPENSEARCH, MEILISEARCH);
     tcase_add_loop_test(engines, a_target_that_is_away_is_waited_for, OPENSEARCH, TARGETS);
-    TCase *large = suite_case(suite, "large", 150);
+    TCase *large = suite_long_case(suite, "large", 150);
     tcase_add_loop_test(large, what_is_too_much_for_one_reading_comes_with_the_next, OPENSEARCH, TARGETS);
-    TCase *property = suite_case(suite, "property", 200);
+    TCase *property = suite_long_case(suite, "property", 200);
     tcase_add_test(property, whatever_happens_the_index_equals_the_tables);
 }
 

@@ -368,7 +368,7 @@ END_TEST
 
 static void add_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "settings", 500);
-    tcase_add_loop_test(tcase, every_setting_leaves_the_same_events, 0, PARTS);
+    tcase_add_loop_test(suite_long_case(suite, "every", 500), every_setting_leaves_the_same_events, 0, PARTS);
     tcase_add_loop_test(tcase, every_function_means_the_same, 0, (int)(sizeof meanings / sizeof *meanings));
     tcase_add_test(tcase, no_body_depends_on_how_strings_are_read);
     tcase_add_test(tcase, nothing_of_ours_changes_a_setting);

@@ -22,6 +22,22 @@ TCase *suite_case(Suite *suite, const char *name, double timeout_s) {
     return tcase;
 }
 
+static TCase *long_cases[4];
+static int long_count;
+
+TCase *suite_long_case(Suite *suite, const char *name, double timeout_s) {
+    ck_assert_int_lt(long_count, (int)(sizeof long_cases / sizeof *long_cases));
+    return long_cases[long_count++] = suite_case(suite, name, timeout_s);
+}
+
+// Long by nature: a run of everything leaves them out, unless it is dev/test --long.
+static bool left_out(const TCase *tcase) {
+    for (int i = 0; i < long_count; i++)
+        if (long_cases[i] == tcase)
+            return getenv("ROWBELL_TEST_LONG") == NULL;
+    return false;
+}
+
 // Of ROWBELL_TEST_SHARE=2/4 every fourth test is ours, from the second on: neighbours in a file take about the same
 // time.
 static bool in_share(void) {
@@ -40,7 +56,7 @@ void __wrap__tcase_add_test(TCase *tcase, const TTest *test, int signal, int exi
 
 void __wrap__tcase_add_test(TCase *tcase, const TTest *test, int signal, int exit_status, int start, int end) {
     const char *filter = getenv("ROWBELL_TEST_FILTER");
-    if (filter != NULL && strstr(test->name, filter) == NULL)
+    if ((filter != NULL && strstr(test->name, filter) == NULL) || left_out(tcase))
         return;
     if (getenv("ROWBELL_TEST_LIST") != NULL)
         printf("%s %s\n", running_suite, test->name);

@@ -2,6 +2,7 @@
 #include "tests/unit/gateway/tests.h"
 
 static void add_tests(Suite *suite) {
+    admission_tests(suite);
     frame_tests(suite);
     http_tests(suite);
     parameter_name_tests(suite);

@@ -2,6 +2,7 @@
 #pragma once
 #include <check.h>
 
+void admission_tests(Suite *suite);
 void frame_tests(Suite *suite);
 void http_tests(Suite *suite);
 void parameter_name_tests(Suite *suite);
