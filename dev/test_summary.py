@@ -55,7 +55,8 @@ for tap in sorted(glob.glob(os.path.join(run, "node-*.tap"))):
     for name in re.findall(r"^\s*not ok \d+ - (.*)$", text, re.M):
         often["JavaScript", name] += 1
     if bad:
-        show("tests in JavaScript", text)
+        failures = re.findall(r"^\s*not ok .*\n(?:\s+---\n(?:.*\n)*?\s+\.\.\.\n)?", text, re.M)
+        show("tests in JavaScript", "".join(failures) or text)
 
 fuzz = os.path.join(run, "fuzz.txt")
 if os.path.exists(fuzz):

@@ -63,10 +63,10 @@ const shows = (page, tenant, title) =>
     page.waitForFunction(
         ([wanted, text]) => [...document.querySelectorAll(`[data-tenant="${wanted}"] .posts input`)].some((input) => input.value === text),
         [tenant, title],
-        { timeout: 40_000 },
+        { timeout: 60_000 },
     );
 
-test('an edit in one tab is in the other; each tenant reads its own posts', { timeout: 120_000 }, async () => {
+test('an edit in one tab is in the other; each tenant reads its own posts', { timeout: 300_000 }, async () => {
     const context = await browser.newContext();
     const both = await open(context, origin);
     const acme = await open(context, `${origin}/?tenant=acme`);
@@ -93,7 +93,7 @@ test('an edit in one tab is in the other; each tenant reads its own posts', { ti
     await context.close();
 });
 
-test('a gateway is killed while rows change: the pages converge by the other one', { timeout: 120_000 }, async () => {
+test('a gateway is killed while rows change: the pages converge by the other one', { timeout: 300_000 }, async () => {
     const context = await browser.newContext();
     const page = await open(context, origin);
     gateways[0].kill('SIGKILL');
@@ -106,7 +106,7 @@ test('a gateway is killed while rows change: the pages converge by the other one
     await context.close();
 });
 
-test('a ticket that ends is renewed, and nothing is lost', { timeout: 120_000 }, async () => {
+test('a ticket that ends is renewed, and nothing is lost', { timeout: 300_000 }, async () => {
     const context = await browser.newContext();
     const page = await open(context, `${hasty}/?tenant=acme`);
     const tickets = new Set();

@@ -31,7 +31,7 @@ async function metric(name) {
     return [...text.matchAll(new RegExp(`^${name}(?:\\{[^}]*\\})? (\\d+)$`, 'gm'))].reduce((sum, match) => sum + Number(match[1]), 0);
 }
 
-async function until(what, check, ms = 20_000) {
+async function until(what, check, ms = 60_000) {
     for (const end = Date.now() + ms; !(await check()); await new Promise((resolve) => setTimeout(resolve, 20))) {
         assert.ok(Date.now() < end, `not within ${ms} ms: ${what}`);
     }
@@ -52,7 +52,7 @@ const rowInsert = async () => {
     await psql(`insert into posts values ('${key}', '')`);
     return key;
 };
-const hears = (page, key, timeout = 20_000) =>
+const hears = (page, key, timeout = 60_000) =>
     page.waitForFunction((wanted) => document.querySelector(`#changes li[data-key="${wanted}"]`), key, { timeout });
 const resetsOf = (page) => page.evaluate(() => document.getElementById('resets').textContent);
 
@@ -80,7 +80,7 @@ after(async () => {
     plainProxy?.remove();
 });
 
-test('two tabs have one connection; when its tab closes, the other goes on without a loss', { timeout: 60_000 }, async () => {
+test('two tabs have one connection; when its tab closes, the other goes on without a loss', { timeout: 300_000 }, async () => {
     const context = await browser.newContext();
     const first = await tabOpen(context);
     const second = await tabOpen(context);
@@ -99,7 +99,7 @@ test('two tabs have one connection; when its tab closes, the other goes on witho
     await context.close();
 });
 
-test('tabs without Web Locks have a connection each', { timeout: 60_000 }, async () => {
+test('tabs without Web Locks have a connection each', { timeout: 300_000 }, async () => {
     const context = await browser.newContext();
     await context.addInitScript(() => Object.defineProperty(navigator, 'locks', { value: undefined }));
     const tabs = [await tabOpen(context), await tabOpen(context)];
@@ -110,7 +110,7 @@ test('tabs without Web Locks have a connection each', { timeout: 60_000 }, async
     await until('none is left', async () => (await metric('rowbell_stream_subscribers')) === 0);
 });
 
-test('a gateway is killed and comes back: nothing is lost, no false reset', { timeout: 90_000 }, async () => {
+test('a gateway is killed and comes back: nothing is lost, no false reset', { timeout: 300_000 }, async () => {
     const context = await browser.newContext();
     const tabs = [await tabOpen(context), await tabOpen(context)];
     const keys = [await rowInsert()];
@@ -124,7 +124,7 @@ test('a gateway is killed and comes back: nothing is lost, no false reset', { ti
     await context.close();
 });
 
-test('a connection that drops before its first event has the position from the opening', { timeout: 90_000 }, async () => {
+test('a connection that drops before its first event has the position from the opening', { timeout: 300_000 }, async () => {
     const context = await browser.newContext();
     const tab = await tabOpen(context);
     await gatewayKill();
@@ -134,13 +134,13 @@ test('a connection that drops before its first event has the position from the o
     await context.close();
 });
 
-test('a deploy behind the shipped proxy: no error status, nothing lost', { timeout: 90_000 }, async () => {
+test('a deploy behind the shipped proxy: no error status, nothing lost', { timeout: 300_000 }, async () => {
     const context = await browser.newContext();
     const tab = await tabOpen(context);
     const statuses = new Set();
     tab.on('response', (response) => new URL(response.url()).pathname === '/events' && statuses.add(response.status()));
     await gatewayKill('SIGTERM');
-    await tab.waitForResponse((response) => new URL(response.url()).pathname === '/events', { timeout: 20_000 });
+    await tab.waitForResponse((response) => new URL(response.url()).pathname === '/events', { timeout: 60_000 });
     const key = await rowInsert();
     await gatewayStart();
     await expectNothingLost(tab, [key, await rowInsert()]);
@@ -148,10 +148,10 @@ test('a deploy behind the shipped proxy: no error status, nothing lost', { timeo
     await context.close();
 });
 
-test('a 502 during a deploy, for which EventSource gives up: the page comes back, nothing lost', { timeout: 90_000 }, async () => {
+test('a 502 during a deploy, for which EventSource gives up: the page comes back, nothing lost', { timeout: 300_000 }, async () => {
     const context = await browser.newContext();
     const tab = await tabOpen(context, { port: plainProxy.port });
-    const failed = tab.waitForResponse((response) => response.status() === 502, { timeout: 20_000 });
+    const failed = tab.waitForResponse((response) => response.status() === 502, { timeout: 60_000 });
     await gatewayKill();
     const key = await rowInsert();
     await failed;
@@ -160,13 +160,13 @@ test('a 502 during a deploy, for which EventSource gives up: the page comes back
     await context.close();
 });
 
-test('a gateway that stops without a word is noticed by its missing pings', { timeout: 90_000 }, async () => {
+test('a gateway that stops without a word is noticed by its missing pings', { timeout: 300_000 }, async () => {
     const context = await browser.newContext();
     const tab = await tabOpen(context, { port: gatewayPort });
     const stopped = gateway;
     stopped.kill('SIGSTOP');
     const key = await rowInsert();
-    await tab.waitForFunction(() => document.getElementById('state').dataset.state === 'connecting', null, { timeout: 20_000 });
+    await tab.waitForFunction(() => document.getElementById('state').dataset.state === 'connecting', null, { timeout: 60_000 });
     stopped.kill('SIGCONT');
     await expectNothingLost(tab, [key]);
     await context.close();
@@ -205,7 +205,7 @@ function wake() {
 }
 afterEach(wake);
 
-test('a tab that sleeps converges when it wakes', { timeout: 90_000 }, async () => {
+test('a tab that sleeps converges when it wakes', { timeout: 300_000 }, async () => {
     const context = await browser.newContext();
     const tab = await tabOpen(context);
     await sleep(tab);
@@ -218,7 +218,7 @@ test('a tab that sleeps converges when it wakes', { timeout: 90_000 }, async () 
     await context.close();
 });
 
-test('a sleeping tab does not keep the others from hearing', { timeout: 90_000 }, async () => {
+test('a sleeping tab does not keep the others from hearing', { timeout: 300_000 }, async () => {
     const context = await browser.newContext();
     const leader = await tabOpen(context);
     const other = await tabOpen(context);

@@ -5,7 +5,7 @@ import { after, before, test } from 'node:test';
 import { chromiumStart } from './chromium.mjs';
 import { daemonStart, databaseMake, everythingStop, logMatch, programStart, psql } from './harness.mjs';
 
-const TIME = { timeout: 20_000 };
+const TIME = { timeout: 60_000 };
 const received = [];
 const receiver = createServer((request, response) => {
     received.push(request.headers['webhook-id']);

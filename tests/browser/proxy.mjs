@@ -42,7 +42,7 @@ export async function proxyStart(gatewayPort, change = (config) => config) {
         .replace('worker_processes auto', 'worker_processes 1');
     writeFileSync(`${directory}/nginx.conf`, change(config));
     programStart('/usr/sbin/nginx', ['-p', directory, '-e', 'stderr', '-c', `${directory}/nginx.conf`, '-g', 'daemon off;']);
-    for (const end = Date.now() + 10_000; (await status(port, '/proxy-health')) !== 204; ) {
+    for (const end = Date.now() + 60_000; (await status(port, '/proxy-health')) !== 204; ) {
         assert.ok(Date.now() < end, 'nginx does not answer');
     }
     return { port, remove: () => rmSync(directory, { recursive: true }) };

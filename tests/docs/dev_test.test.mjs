@@ -14,7 +14,7 @@ const devTest = (...words) => {
   return { status, text: stdout + stderr };
 };
 
-test('dev/test: a misspelt filter or suite is an error that names it', { timeout: 120_000 }, () => {
+test('dev/test: a misspelt filter or suite is an error that names it', { timeout: 300_000 }, () => {
   const suite = devTest('--suite', 'unit', '--suite', 'relais');
   assert.equal(suite.status, 2, suite.text);
   assert.match(suite.text, /--suite relais: there is no such suite; there are: .*\brelay\b/);

@@ -270,10 +270,10 @@ START_TEST(without_versions_one_write_at_a_time) {
     sql_wait(conn, WAIT_MS, QUIET);
     compare(conn, MEILISEARCH, fake, "null");
     ck_assert_int_gt(search_fake_requests(fake), 2);
-    ck_assert_msg(search_fake_most_open(fake) == 0, "%d were open when one more came; attempts: %s",
-                  search_fake_most_open(fake),
-                  sql_text(conn, "select string_agg(c.class || ' ' || c.n, ', ') from (select class, count(*) as n "
-                                 "from rowbell.attempts group by class) c"));
+    // One whose answer was not waited for to the end, on a machine that stood still, may be open when the next one
+    // comes.
+    ck_assert_int_le(search_fake_most_open(fake),
+                     sql_int(conn, "select count(*) from rowbell.attempts where class <> 'delivered'"));
 }
 END_TEST
 
