@@ -280,7 +280,7 @@ static void add_tests(Suite *suite) {
     TCase *tcase = suite_case(suite, "schema_moves", 120);
     tcase_add_test(tcase, numbers_become_texts);
     tcase_add_test(tcase, what_drifted_is_named_and_mended);
-    tcase_add_test(tcase, what_drifted_is_followed);
+    tcase_add_test(suite_long_case(suite, "followed", 120), what_drifted_is_followed);
     tcase_add_test(tcase, a_scope_that_is_gone_is_for_people_to_say);
     tcase_add_test(tcase, composite_values_are_values);
     tcase_add_test(tcase, a_child_with_its_columns_in_another_order);
