@@ -95,7 +95,8 @@ void sse_close(struct sse_client *client);
 // minutes where that is more, hangs.
 // Add tests with tcase_add_test. CK_RUN_CASE=name runs one case.
 TCase *suite_case(Suite *suite, const char *name, double timeout_s);
-// The same for tests that are long by nature: run by dev/test --long, which CI does, and where a suite or a test is named.
+// The same for tests that are long by nature: run by dev/test --long, which CI does, and where a suite or a test is
+// named.
 TCase *suite_long_case(Suite *suite, const char *name, double timeout_s);
 
 // A test program's main: suite name is "relay", "gateway", ...; returns the exit status.
